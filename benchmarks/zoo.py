@@ -11,17 +11,15 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
-import os
-import runpy
 import sys
 import tempfile
-import traceback
 from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "tests" / "model")]
 
+from benchmarks.forks import become_script, run_in_fork  # noqa: E402
 from generator.errors import PerfgenError  # noqa: E402
 
 SECONDS = 120
@@ -169,7 +167,7 @@ def make_project(place: Path, task: str, train: str) -> Path:
 
 
 def train(project: Path, *flags: str, steps: int = 2) -> None:
-    run_script(project, "train.py", *flags)
+    become_script(project, ["train.py", *flags])
     if len(json.loads((project / "runs" / "run.json").read_text())["losses"]) != steps:
         raise AssertionError(f"not {steps} losses")
 
@@ -183,7 +181,7 @@ def answer(project: Path) -> None:
     words = ["--prompt", TEXT]
     if "--max_new_tokens" in (project / "infer.py").read_text(encoding="utf-8"):
         words += ["--max_new_tokens", "4"]
-    run_script(project, "infer.py", *words)
+    become_script(project, ["infer.py", *words])
     if not json.loads((project / "infer.json").read_text()):
         raise AssertionError("an empty report")
 
@@ -191,43 +189,14 @@ def answer(project: Path) -> None:
 RUNS = {"training": train, "resuming": resume, "answering": answer}
 
 
-def run_script(project: Path, name: str, *flags: str) -> None:
-    os.chdir(project)
-    sys.path.insert(0, str(project))
-    sys.argv = [name, *flags]
-    runpy.run_path(name, run_name="__main__")
-
-
 def in_a_process(work, log: Path) -> str | None:
     """The last line of what was raised, or ``None``."""
     log.parent.mkdir(parents=True, exist_ok=True)
-    pid = os.fork()
-    if not pid:
-        descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-        os.dup2(descriptor, 1)
-        os.dup2(descriptor, 2)
-        import signal
-
-        signal.alarm(SECONDS)
-        code = 1
-        try:
-            work()
-            code = 0
-        except SystemExit as end:
-            code = 1 if isinstance(end.code, str) else end.code or 0
-            if isinstance(end.code, str):
-                print(end.code, file=sys.stderr)
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(code)
-    status = os.waitpid(pid, 0)[1]
-    if not os.waitstatus_to_exitcode(status):
+    code = run_in_fork(work, log, SECONDS)
+    if not code:
         return None
     lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
-    return " | ".join(lines[-1:] or [f"ended with {status}"])[-400:]
+    return " | ".join(lines[-1:] or [f"ended with {code}"])[-400:]
 
 
 if __name__ == "__main__":

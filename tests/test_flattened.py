@@ -195,6 +195,9 @@ def test_several_gpus_take_it_on_request_alone():
     assert plan.best.layout.devices > 1 and chosen != "varlen"
     plan, chosen = plan_packing(pin(of, "packing=varlen"))
     assert plan.best.layout.devices > 1 and chosen == "varlen"
+    ddp, varlen = find_technique("parallelism", "ddp"), find_technique("packing", "varlen")
+    for words in ("varlen", "packing=varlen"):
+        assert varlen.conflict(ddp, case(H100, devices=8, allow=(words,), **CPU)) is None
 
 
 @pytest.mark.parametrize(

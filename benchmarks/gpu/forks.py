@@ -1,11 +1,10 @@
-"""Scripts run in forks of a process that has their libraries already: seconds where a new process takes half a minute."""
+"""Many projects at a time, each in forks of one process that has their libraries and has not started CUDA."""
 
 from __future__ import annotations
 
 import importlib
 import json
 import os
-import runpy
 import signal
 import subprocess
 import sys
@@ -15,6 +14,8 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from unittest import mock
+
+from benchmarks.forks import become_script, run_in_fork
 
 IMPORTED = ("torch", "transformers.trainer", "transformers.generation", "datasets", "peft", "trl", "matplotlib.figure")
 """before the first fork: what the scripts take seconds for, and what starts no CUDA"""
@@ -107,29 +108,7 @@ def start(measure: Callable[[dict], dict], row: dict, file: Path) -> int:
 def run_forked(project: Path, words: list[str]) -> str:
     """What a script of ``project`` prints. Raises ``CalledProcessError`` with it."""
     log = project / "fork.log"
-    pid = os.fork()
-    if not pid:
-        descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-        os.dup2(descriptor, 1)
-        os.dup2(descriptor, 2)
-        code = 1
-        try:
-            os.chdir(project)
-            sys.path.insert(0, str(project))
-            sys.argv = words
-            runpy.run_path(words[0], run_name="__main__")
-            code = 0
-        except SystemExit as end:
-            code = 1 if isinstance(end.code, str) else end.code or 0
-            if isinstance(end.code, str):
-                print(end.code, file=sys.stderr)
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(code)
-    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    code = run_in_fork(lambda: become_script(project, words), log)
     output = log.read_text(encoding="utf-8", errors="replace")
     if code:
         raise subprocess.CalledProcessError(code, [sys.executable, *words], output)

@@ -219,8 +219,7 @@ def measure_generate(row: dict, device: str, tiny: bool, _: Path) -> dict:
 def measure_project(row: dict, device: str, tiny: bool, work: Path) -> dict:
     """An emitted project as it stands: train.py for a few steps, then infer.py on what it saved."""
     inputs, project = work / "inputs" / row["project"], work / "projects" / row["project"]
-    shutil.rmtree(project, ignore_errors=True)
-    shutil.copytree(inputs / "project", project, symlinks=True)  # to data and model where it was written
+    copy_project(inputs / "project", project)
     plan = json.loads((project / "plan.json").read_text(encoding="utf-8"))
     point_config(project, inputs, weights_of(row, plan, device, tiny, work, inputs))
     measured = {}
@@ -235,10 +234,19 @@ def measure_project(row: dict, device: str, tiny: bool, work: Path) -> dict:
     return measured
 
 
+def copy_project(source: Path, project: Path) -> None:
+    """Its links stay: they name data and model where it was written, which may be another machine."""
+    shutil.rmtree(project, ignore_errors=True)
+    shutil.copytree(source, project, symlinks=True)
+
+
+def list_train_words(steps: int) -> list[str]:
+    return ["train.py", "--max_steps", str(steps), "--save_strategy", "no", "--logging_steps", "1"]
+
+
 def train_project(project: Path, steps: int, measured: dict) -> dict:
-    flags = ["--max_steps", str(steps), "--save_strategy", "no", "--logging_steps", "1"]
     started = time.perf_counter()
-    run_script(project, ["train.py", *flags])
+    run_script(project, list_train_words(steps))
     seconds = time.perf_counter() - started
     report = json.loads((project / "runs" / "run.json").read_text(encoding="utf-8"))
     return {"process_seconds": seconds, **report}

@@ -197,21 +197,17 @@ def list_prepared(folder: Path) -> list[dict]:
 
 def measure_smoke(row: dict, work: Path, run_script: Callable[[Path, list[str]], str]) -> dict:
     """The emitted scripts as their owner runs them: train.py and an answer, or for a server an answer, a batch and a benchmark."""
-    from benchmarks.gpu.runs import last_lines, point_config
+    from benchmarks.gpu.runs import copy_project, last_lines, list_train_words, point_config
 
     inputs = work / "inputs" / "smoke" / row["case"]
     project = work / "projects" / "smoke" / row["case"] / row["project"]
-    shutil.rmtree(project, ignore_errors=True)
-    shutil.copytree(
-        inputs / row["project"] / "project", project, symlinks=True
-    )  # to data and model where it was written
+    copy_project(inputs / row["project"] / "project", project)
     point_config(project, inputs, inputs.parent / "models" / row["weights"])
     measured: dict = {}
     started = time.perf_counter()
     try:
         if (project / "train.py").exists():
-            flags = ["--max_steps", str(row["steps"]), "--logging_steps", "1", "--save_strategy", "no"]
-            measured["said"] = choose_lines(run_script(project, ["train.py", *flags]))
+            measured["said"] = choose_lines(run_script(project, list_train_words(row["steps"])))
             measured["train"] = json.loads((project / "runs" / "run.json").read_text(encoding="utf-8"))
         for name, words in list_answers(project, row, inputs):
             measured[name] = run_script(project, words).strip().splitlines()[-1:]

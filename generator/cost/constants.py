@@ -396,12 +396,11 @@ FLASH3_HALF_LENGTH = Constant(
     "benchmarks/published_operators.py, causal prefill of 512 to 16384 tokens on H100 and H200: within 4 %",
 )
 _CUDNN = "benchmarks/results/gpu_day_h200.json: scaled_dot_product_attention of PyTorch 2.11, causal, heads of 128, 512 to 32768 tokens"
-CUDNN_FORWARD = state_by_key(
-    {"9": 0.66, "10": 0.57},
-    "share of the dense 16-bit peak that cuDNN's attention reaches with long sequences, causal",
-    MEASURED,
-    f"{_CUDNN}; on datacenter Blackwell that of TensorRT-LLM's kernel, not measured",
-)
+_CUDNN_UNIT = "share of the dense 16-bit peak that cuDNN's attention reaches with long sequences, causal"
+CUDNN_FORWARD = {
+    "9": Constant(0.66, _CUDNN_UNIT, MEASURED, _CUDNN),
+    "10": Constant(0.57, _CUDNN_UNIT, ASSUMED, "that of TensorRT-LLM's kernel on B200 (FLASH3_FORWARD)"),
+}
 CUDNN_BACKWARD_SHARE = Constant(
     0.85, "rate of its backward pass over the forward pass, long sequences", MEASURED, _CUDNN
 )

@@ -13,9 +13,9 @@ from generator.cost.bounds import NEUTRAL
 from generator.cost.of_case import build_cost_model
 from generator.decide.candidates import Candidate
 from generator.decide.device_count import choose_candidate
-from generator.decide.space import is_asked_for, open_space, rate_risk
+from generator.decide.space import open_space, rate_risk
 from generator.errors import UsageError
-from generator.techniques.base import Technique, list_axes
+from generator.techniques.base import Technique, is_asked_for, list_axes
 from hwdetect import catalog
 from hwdetect.spec import parse_spec
 from hwdetect.types import Device

@@ -16,7 +16,7 @@ from generator.cost import CostModel
 from generator.cost.execution import Execution
 from generator.cost.served_memory import find_kept_gib
 from generator.errors import UsageError, suggest_names
-from generator.techniques.base import Axis, Technique, explain_conflict, list_axes
+from generator.techniques.base import Axis, Technique, explain_conflict, is_asked_for, list_axes
 
 LAST = 2
 """the farthest resort"""
@@ -273,12 +273,6 @@ def _explain_unasked(technique: Technique, case: Case) -> str | None:
     if technique.request_only and not is_asked_for(technique, case):
         return f"{technique.request_only}; only on request: --allow {technique.id}"
     return None
-
-
-def is_asked_for(technique: Technique, case: Case) -> bool:
-    """Whether the user named it: allowed, or pinned."""
-    asked = {*case.workload.allow, *(f"{a}={n}" for a, n in case.workload.pins)}
-    return technique.name in asked or technique.id in asked
 
 
 def _collect_pins(case: Case, mode: str) -> dict[str, str]:

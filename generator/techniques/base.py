@@ -186,6 +186,12 @@ def _join_reasons(traits: frozenset[Trait]) -> tuple[list[Reasons], list[Reasons
     return excluded, [NEEDED_BY_TRAIT[trait] for trait in ordered if trait in NEEDED_BY_TRAIT]
 
 
+def is_asked_for(technique: Technique, case: Case) -> bool:
+    """Whether the user named it: allowed, or pinned."""
+    asked = {*case.workload.allow, *(f"{a}={n}" for a, n in case.workload.pins)}
+    return technique.name in asked or technique.id in asked
+
+
 @dataclass(frozen=True, slots=True)
 class Axis:
     """One question a plan answers, and the techniques that answer it, the plain one first."""

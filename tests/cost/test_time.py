@@ -40,6 +40,7 @@ from tests.cost.flops import step_flops
 from tests.cost.models import A100, CPU2, LLAMA2_7B, MISTRAL_7B, MIXTRAL, model, spec
 from tests.cost.test_cases import ROW
 
+ROOT = Path(__file__).resolve().parents[2]
 SMALL_CPU = spec("llama", 8, 384, 6, 6, 1024, 8192, 17_000_000)
 """17M-parameter Llama, batch 4 x 256, of the project's CPU measurements"""
 
@@ -337,9 +338,6 @@ def test_attention_is_as_fast_as_published(device, kernel, length, share):
     forward, backward = compute_rates(board, None, (), None).flash(length, kernel)
     assert forward / dict(board.peak_flops)["bf16"] == pytest.approx(share, rel=0.08)
     assert backward < forward
-
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_cudnns_attention_is_as_fast_as_measured():

@@ -3,7 +3,7 @@ from typing import Any, ClassVar
 
 from generator.case.case import Case
 from generator.model.block_traits import read_block_traits
-from generator.techniques.base import Published, Technique
+from generator.techniques.base import Published, Technique, is_asked_for
 from generator.techniques.edits import Edits
 from generator.techniques.packing.flattened import explain_unequal_flattening, make_flattening_edits
 from generator.techniques.packing.padded import estimate_lengths
@@ -52,9 +52,8 @@ class Varlen(Technique):
         return explain_unequal_flattening(case)
 
     def conflict(self, other: Technique, case: Case) -> str | None:
-        asked = ("packing", "varlen") in case.workload.pins or "packing=varlen" in case.workload.allow
         layouts = other.layouts(case)
-        if asked or not layouts or any(layout.replicate * layout.shard == 1 for layout in layouts):
+        if is_asked_for(self, case) or not layouts or any(layout.replicate * layout.shard == 1 for layout in layouts):
             return None
         return "devices would wait for the one whose texts have the most tokens, which is not priced yet: --pin packing=varlen asks for it"
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks.engines import CONTEXT, PREFILL, PROMPT, PROMPTS, SHAPES
+from benchmarks.engine_shapes import CONTEXT, PREFILL, PROMPT, PROMPTS, SHAPES
 from generator.cost import CostModel
 from generator.cost.execution import Execution
 from generator.model import ModelSpec, describe

@@ -23,6 +23,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from benchmarks.engine_errors import show_figures
+from benchmarks.engine_shapes import CONTEXT, PREFILL, PROMPT, PROMPTS, SHAPES
+
 HERE = Path(__file__).resolve().parent
 ENGINES = {
     "transformers": (None, None, ("float32", "bfloat16")),
@@ -38,15 +43,7 @@ PINS = {
     "int8": "quantization=int8",
     "int4": "quantization=int4",
 }
-SHAPES = {
-    "llama-87m": {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 2048}
-    | {"vocab_size": 32000},
-    "qwen2.5-0.5b": {"hidden_size": 896, "num_hidden_layers": 24, "num_attention_heads": 14, "num_key_value_heads": 2}
-    | {"intermediate_size": 4864, "vocab_size": 151936, "tie_word_embeddings": True},
-}
-"""Random weights: speed does not depend on them."""
 SMOLLM2, OWN = "smollm2-135m", "transformers"
-PROMPT, PREFILL, PROMPTS, CONTEXT = 32, 512, 8, 1024
 ANSWER = 128
 """Tokens of an answer to a prompt of PREFILL, by whose seconds engines are judged."""
 LEAST_SECONDS = 15.0
@@ -257,7 +254,7 @@ def main() -> None:
         write(args.json, rows, work)
     write(args.json, rows, work)
     show(rows, args.threads)
-    show_predictions([row for row in rows if row["machine"]["threads"] == args.threads])
+    show_figures([row for row in rows if row["machine"]["threads"] == args.threads])
     measured = {name_row(row) for row in rows}
     if missing := [each for each in wanted if (*each, args.threads) not in measured]:
         unprepared = sum(not is_prepared(work, *each) for each in missing)
@@ -554,14 +551,6 @@ def show(rows: list[dict], threads: int) -> None:
             f"{ratio['throughput_to_one_prompt_of_pipeline']:6.2f}{best.get('peak_gib', math.nan):6.2f}"
             f"{row['load_s']:7.1f}{best['first_token_s']:7.3f}{row['best_share_of_bandwidth']:11.0%}"
         )
-
-
-def show_predictions(rows: list[dict]) -> None:
-    """The cost model's figures beside these: benchmarks/engine_errors.py."""
-    sys.path.insert(0, str(HERE.parent))
-    from benchmarks.engine_errors import show_figures
-
-    show_figures(rows)
 
 
 if __name__ == "__main__":

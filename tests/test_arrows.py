@@ -91,7 +91,7 @@ def test_the_reader_of_machines_knows_nothing_of_the_generator():
 
 
 def test_no_circle():
-    for package in ("generator", "hwdetect"):
+    for package in ("generator", "hwdetect", "benchmarks"):
         modules = list_modules(package)
         circle = find_circle({name: list_imports(path, modules) - {name} for name, path in modules.items()})
         assert not circle, " -> ".join(circle)

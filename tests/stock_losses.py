@@ -32,15 +32,8 @@ PACKINGS = {
 LOSSES = {"causal-lm": ("plain", "chunked"), "sft": ("chunked",), "text-classification": ("plain",)}
 WITHOUT_DROPOUT = dict.fromkeys(
     (
-        *(
-            "attention_dropout",
-            "dropout",
-            "attn_pdrop",
-            "resid_pdrop",
-            "embd_pdrop",
-            "hidden_dropout_prob",
-            "mlp_dropout",
-        ),
+        *("attention_dropout", "dropout", "attn_pdrop", "resid_pdrop", "embd_pdrop", "hidden_dropout_prob"),
+        *("mlp_dropout",),
         *("attention_probs_dropout_prob", "classifier_dropout", "embedding_dropout"),
     ),
     0.0,

@@ -114,16 +114,8 @@ def test_no_reason_is_for_a_key_that_no_project_has():
         name for project in EXAMPLES for name, _ in list_keys(yaml.safe_load((project / "config.yaml").read_text()))
     }
     assert keys <= set(CONFIG_REASONS) and set(CONFIG_REASONS) - keys <= {
-        *(
-            "tokenizer",
-            "adapter",
-            "lora.use_dora",
-            "lora.use_rslora",
-            "draft_model",
-            "draft_revision",
-            "serving.proposed_tokens",
-            "serving.step",
-        ),
+        *("tokenizer", "adapter", "lora.use_dora", "lora.use_rslora", "draft_model", "draft_revision"),
+        *("serving.proposed_tokens", "serving.step"),
         *("rows", "rows.batch", "rows.positions", "rows.weights", "processes.expected.divided"),
         *(name for name in CONFIG_REASONS if name.startswith("serving.flags.")),  # of engines that no example has
         *(f"columns.{name}" for name in MEANINGS),

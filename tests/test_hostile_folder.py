@@ -17,17 +17,8 @@ from generator.run import smoke
 ROOT = Path(__file__).resolve().parents[1]
 MODULES = (
     *("torch", "transformers", "numpy", "json", "random", "os", "site", "sitecustomize", "usercustomize", "typing"),
-    *(
-        "hwdetect",
-        "generator",
-        "pynvml",
-        "psutil",
-        "importlib",
-        "tempfile",
-        "accelerate",
-        "safetensors",
-        "huggingface_hub",
-    ),
+    *("hwdetect", "generator", "pynvml", "psutil", "importlib", "tempfile", "accelerate", "safetensors"),
+    *("huggingface_hub",),
     *("copier", "yaml", "click", "rich", "jinja2", "ctypes", "select", "signal", "socket", "subprocess", "encodings"),
 )
 TOOLS = ("nvidia-smi", "rocm-smi", "lspci", "python", "python3", "git", "sh", "ps", "env")

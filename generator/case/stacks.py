@@ -41,6 +41,8 @@ class Build:
     """quantized formats (quant_method of config.json) that the engine runs with this build; ``None``: all that it runs"""
     toolkit_image: str | None = None
     """an image with the CUDA toolkit of this build, for what is compiled with nvcc"""
+    ran: str = ""
+    """of an accelerator's, where and how perfgen's authors ran it, if they did"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +54,6 @@ class Stack:
     packages: tuple[tuple[str, str], ...]
     build: Build
     missing: tuple[tuple[str, str], ...] = ()
-    tested: str = ""
 
     def version(self, distribution: str) -> str | None:
         return dict(self.packages).get(distribution)
@@ -98,7 +99,6 @@ def load_stack(role: str, build: str, missing: Mapping[str, str] | None = None) 
         packages=tuple(sorted((name, version) for name, version in packages.items() if name not in lacking)),
         build=chosen,
         missing=tuple(sorted(lacking.items())),
-        tested=entry["tested"],
     )
 
 

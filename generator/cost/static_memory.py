@@ -100,17 +100,8 @@ def needs_as_much(static: StaticMemory, other: StaticMemory) -> bool:
 
 STATIC_FIELDS = attrgetter(
     *READ,
-    *(
-        "mode",
-        "engine",
-        "double_quant",
-        "sums_dtype",
-        "optimizer",
-        "optimizer_fused",
-        "offload_optimizer",
-        "offload_params",
-        "autocast_cache",
-    ),
+    *("mode", "engine", "double_quant", "sums_dtype", "optimizer", "optimizer_fused", "offload_optimizer"),
+    *("offload_params", "autocast_cache"),
     *("dp", "dp_shard", "tp", "pp", "cp", "ep", "own_loop", "compile", "flat_gradients"),
 )
 """all that static memory depends on: a search asks for dozens of executions that differ elsewhere; one call into C"""

@@ -294,7 +294,9 @@ def list_untested(plan: Plan) -> tuple[str, ...]:
     if case.skeleton:
         return (*case.skeleton.untested, *case.skeleton.beside)
     if not case.on_cpu:
-        lines.append(f"perfgen's authors ran the CPU build only, not {case.stack.build.name}: smoke-run first")
+        build = case.stack.build
+        ran = f"{build.name} {build.ran}" if build.ran else f"the CPU build only, not {build.name}"
+        lines.append(f"perfgen's authors ran {ran}: smoke-run first")
     if case.stack.build.loads:
         lines.append(f"the engine's wheels load {case.stack.build.loads}: install it there, or use the container")
     if plan.edits.launcher and (not case.on_cpu or plan.best.layout.nodes > 1):

@@ -25,17 +25,8 @@ WITH_ALL_WEIGHTS = ("DistributedDataParallel",)
 
 ALWAYS = (
     *("arguments", "checkpoints", "evaluation", "final_model", "finished_runs", "first_example", "first_step"),
-    *(
-        "model_card",
-        "parts",
-        "progress",
-        "run_folder",
-        "run_identity",
-        "run_report",
-        "seals",
-        "stopping",
-        "token_count",
-    ),
+    *("model_card", "parts", "progress", "run_folder", "run_identity", "run_report", "seals", "stopping"),
+    *("token_count",),
 )
 """The leaves of every training."""
 SEARCH = ("search", "search_report", "search_trials", "search_values")
@@ -47,19 +38,8 @@ NAMES_CLASSES = ("parquet", "arrow", "hub")
 COMPRESSIBLE = ("txt", "jsonl", "json", "csv")
 """Formats of files that may be compressed as they are; parquet and arrow compress inside."""
 SERVING = (
-    *(
-        "api_key",
-        "assembly",
-        "batch",
-        "batch_input",
-        "chat",
-        "end_on_signal",
-        "infer",
-        "progress_line",
-        "prompts",
-        "sampling",
-        "shards",
-    ),
+    *("api_key", "assembly", "batch", "batch_input", "chat", "end_on_signal", "infer", "progress_line"),
+    *("prompts", "sampling", "shards"),
     *("bench", "bench_baseline", "bench_child", "bench_figures", "bench_machine", "bench_plot", "bench_report"),
     *("bench_requests", "bench_server", "bench_texts", "weights_identity"),
 )
@@ -130,9 +110,15 @@ def choose_modules(
         served = [line.split()[1] for line in edits.infer_imports]
         modules |= {name: name for name in edits.fragments if name in served}
         return dict(sorted(modules.items()))
-    modules |= {name: name for name in (*ALWAYS, *edits.fragments)}
+    modules |= list_training_modules(project, edits, parallel)
     if asks_kernel:
         modules["attention_kernel"] = "attention_kernel"
+    return dict(sorted(modules.items()))
+
+
+def list_training_modules(project: ProjectPart, edits: Edits, parallel: ParallelRecord | None) -> dict[str, str]:
+    """Of a project that trains: what every training has, what its work and its processes need."""
+    modules = {name: name for name in (*ALWAYS, *edits.fragments)}
     has_all_weights = parallel is None or parallel.expected.wrapper in WITH_ALL_WEIGHTS
     if has_all_weights and not project.adapter:  # others read what they save under the model's own names
         modules["saved_weights"] = "saved_weights"
@@ -141,18 +127,27 @@ def choose_modules(
         modules["router_loss"] = f"router_loss/{'loop' if by_loop else 'sft' if project.task == 'sft' else 'trainer'}"
     if parallel is None or parallel.nodes == 1:
         modules |= {name: name for name in SEARCH}
+    if project.adapter:
+        modules |= {"merge": "merge", "stop_tokens": "stop_tokens"}
+    if project.task == "sft" and has_all_weights:
+        modules["answers"] = "answers"
+    if project.train_tokenizer:
+        modules["tokenizer"] = "tokenizer"
+    wrapper = parallel.expected.wrapper if parallel else ""
+    modules["model_states"] = STATES.get(wrapper, STATES[""])
+    modules |= list_data_modules(project)
+    return modules | (list_parallel_modules(parallel) if parallel else {})
+
+
+def list_data_modules(project: ProjectPart) -> dict[str, str]:
+    """What reads a training's data, makes examples and labels of its rows, and measures what is learned of them."""
+    modules = {}
     if find_task(project.task).classifies:
         modules |= {"class_loss": "class_loss", "class_metrics": "class_metrics"}
         if project.data_format in NAMES_CLASSES:
             modules["class_names"] = "class_names"
     else:
         modules["answer_length"] = "answer_length"
-    if project.adapter:
-        modules |= {"merge": "merge", "stop_tokens": "stop_tokens"}
-    if project.task == "sft":
-        modules["stop_tokens"] = "stop_tokens"
-    if project.task == "sft" and has_all_weights:
-        modules["answers"] = "answers"
     if project.data_format != "hub":
         modules["rows"] = f"rows/{project.data_format}"
     if project.data_format in COMPRESSIBLE:
@@ -160,26 +155,29 @@ def choose_modules(
     if project.example_leaf is not None:
         modules |= {"examples": f"examples/{project.example_leaf}", "fields": "fields"}
     if project.task == "sft":
-        modules |= {"labels": LABELS[project.sft_format or "messages"], "token_edges": "token_edges"}
-    if project.train_tokenizer:
-        modules["tokenizer"] = "tokenizer"
-    modules["model_states"] = STATES.get(parallel.expected.wrapper, STATES[""]) if parallel else STATES[""]
-    if parallel is not None:
-        modules |= {"heartbeat": "heartbeat", "launcher_summary": "launcher_summary", "parallel": "parallel"}
-        modules["wrapping"] = WRAPPINGS[parallel.expected.wrapper]
-    if parallel is not None and parallel.world_size > 1:
+        labels = LABELS[project.sft_format or "messages"]
+        modules |= {"labels": labels, "token_edges": "token_edges", "stop_tokens": "stop_tokens"}
+    return modules
+
+
+def list_parallel_modules(parallel: ParallelRecord) -> dict[str, str]:
+    """Of a training by several processes."""
+    modules = {"heartbeat": "heartbeat", "launcher_summary": "launcher_summary", "parallel": "parallel"}
+    modules["wrapping"] = WRAPPINGS[parallel.expected.wrapper]
+    if parallel.world_size > 1:
         modules["preflight"] = "preflight"
-    if parallel is not None and parallel.nodes > 1:
+    if parallel.nodes > 1:
         modules["addresses"] = "addresses"
-    if parallel is not None and parallel.loop is not ABSENT:
-        modules |= {name: name for name in LOOP} | {"division": parallel.loop.division}
-        if parallel.loop.attention is not None:
-            modules["sequence_attention"] = parallel.loop.attention
-        if parallel.loop.tokens is not None:
-            modules["token_parts"] = parallel.loop.tokens
-        if parallel.loop.vocabulary is not None:
-            modules["vocabulary_parts"] = parallel.loop.vocabulary
-    return dict(sorted(modules.items()))
+    if parallel.loop is ABSENT:
+        return modules
+    modules |= {name: name for name in LOOP} | {"division": parallel.loop.division}
+    if parallel.loop.attention is not None:
+        modules["sequence_attention"] = parallel.loop.attention
+    if parallel.loop.tokens is not None:
+        modules["token_parts"] = parallel.loop.tokens
+    if parallel.loop.vocabulary is not None:
+        modules["vocabulary_parts"] = parallel.loop.vocabulary
+    return modules
 
 
 def list_row_modules(task: str) -> dict[str, str]:

@@ -127,7 +127,18 @@ def is_kept(kind: object) -> bool:
 
 
 def count_in_child(text: str, name: str, path: Path) -> dict:
-    """Counted in another process, which imports Transformers and may fail or hang. Raises ``SourceError``."""
+    """Counted in another process, and kept in the file ``path`` of the cache. Raises ``SourceError``."""
+    counts = ask_child(text, name)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(path, json.dumps(counts))
+    except OSError:
+        pass  # a read-only home: counted again next time
+    return counts
+
+
+def ask_child(text: str, name: str) -> dict:
+    """What another process counts, which imports Transformers and may fail or hang. Raises ``SourceError``."""
     quiet = isolate_python() | {"TRANSFORMERS_VERBOSITY": "error", "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
     ended = run_process(
         build_own_command("generator.inputs.meta_device"),
@@ -153,13 +164,7 @@ def count_in_child(text: str, name: str, path: Path) -> dict:
             f"Transformers said: {quote_error(reason)}",
             NEWER,
         )
-    counts = json.loads(ended.raw.decode().strip().splitlines()[-1])
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(path, json.dumps(counts))
-    except OSError:
-        pass  # a read-only home: counted again next time
-    return counts
+    return json.loads(ended.raw.decode().strip().splitlines()[-1])
 
 
 def main(arguments: Sequence[str] = ()) -> None:

@@ -86,14 +86,8 @@ SKELETON = Skeleton(
     sequences={"causal-lm": "sequences/blocks", "sft": "sequences/examples"},
     techniques=frozenset(
         [
-            *(
-                "parallelism=single",
-                "parallelism=spmd",
-                "offload=none",
-                "trained=full",
-                "adapter=none",
-                "precision=fp32",
-            ),
+            *("parallelism=single", "parallelism=spmd", "offload=none", "trained=full", "adapter=none"),
+            *("precision=fp32",),
             *("precision=bf16", "attention=eager", "checkpointing=off", "checkpointing=full", "optimizer=adamw"),
             *("loss=plain", "compile=off", "packing=padded", "packing=packed", "data-loading=in-process"),
             *("cpu-threads=default", "engine=transformers", "quantization=none", "cache=dynamic", "speculation=off"),

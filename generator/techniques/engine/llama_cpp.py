@@ -22,18 +22,8 @@ class LlamaCpp(CpuEngine):
     provides = frozenset({Trait.PACKS_8_BITS, Trait.PACKS_4_BITS, Trait.RUNS_DRAFT_MODEL})
     model_types = frozenset(
         [
-            *(
-                "apertus",
-                "arcee",
-                "cohere",
-                "ernie4_5",
-                "exaone4",
-                "gemma",
-                "gpt_oss",
-                "granite",
-                "granitemoe",
-                "llama",
-            ),
+            *("apertus", "arcee", "cohere", "ernie4_5", "exaone4", "gemma", "gpt_oss", "granite"),
+            *("granitemoe", "llama"),
             *("mistral", "mixtral", "nemotron", "olmo", "olmo2", "olmo3", "qwen2", "qwen2_moe", "qwen3", "seed_oss"),
             *("smollm3", "stablelm", "starcoder2"),
         ]

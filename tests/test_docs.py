@@ -29,6 +29,19 @@ def test_every_path_that_a_question_or_a_recipe_names_exists():
             assert (ROOT / path).exists(), path
 
 
+def test_no_recipe_runs_what_takes_minutes():
+    """Of tests/cost the recipe of an optimizer ran DeepSpeed's compilers and four processes, and said nothing for a quarter of an hour."""
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    commands = re.findall(r"^\.venv/bin/python -m pytest (.*)$", text, re.MULTILINE)
+    assert len(commands) > 8
+    for command in commands:
+        paths = [ROOT / word for word in command.split() if word.startswith("tests/")]
+        files = [file for path in paths for file in ([path] if path.is_file() else sorted(path.rglob("*.py")))]
+        assert files, command
+        slow = any("mark.slow" in file.read_text(encoding="utf-8") for file in files)
+        assert ("-m 'not slow'" in command) == slow, command
+
+
 def test_every_module_and_room_of_the_generator_is_in_architecture():
     text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
     modules = [path for path in (ROOT / "generator").glob("*.py") if path.stem != "__init__"]

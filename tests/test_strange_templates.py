@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -12,6 +13,7 @@ from git_command import GIT
 
 from generator.emit.base import TEMPLATE, Origin, export_template
 from generator.emit.git_files import read_files
+from generator.emit.render import render
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
 
@@ -97,3 +99,19 @@ def test_a_link_of_the_repository_is_no_file_of_a_template(repository):
     git(repository, "add", "-A")
     git(repository, "commit", "-qm", "link")
     assert read_files(repository, "HEAD", TEMPLATE) is None
+
+
+def test_a_project_is_written_without_git(tmp_path, monkeypatch):
+    """Copier asks git after each file: 70 programs for a training's."""
+    started = []
+
+    class Counted(subprocess.Popen):
+        def __init__(self, command, *args, **more):
+            started.append(command)
+            super().__init__(command, *args, **more)
+
+    monkeypatch.setattr(subprocess, "Popen", Counted)
+    plan = Path(__file__).resolve().parents[1] / "examples" / "portable" / "project" / "plan.json"
+    assert render(json.loads(plan.read_text(encoding="utf-8")), tmp_path)
+    assert [command for command in started if "git" in str(command[0])] == []
+    assert subprocess.run(["git", "--version"], check=True, capture_output=True).stdout and started

@@ -32,8 +32,10 @@ def render(document: dict, dest: Path, template: str | None = None, root: Path |
     from copier import Settings, run_copy
     from copier.errors import CopierError
     from jinja2 import TemplateError
+    from plumbum import local  # by which Copier starts programs
 
-    with make_scratch() as scratch, use_temporary_folder(scratch / "copier"):
+    # it finds no git, which it would ask after each file whether a checkout around it keeps modes: this one moves into its place
+    with make_scratch() as scratch, use_temporary_folder(scratch / "copier"), local.env(PATH=str(scratch / "nothing")):
         # a copy outside any git checkout: Copier would clone the checkout and take its newest tag
         if root is None:
             root = scratch / "template"

@@ -19,6 +19,7 @@ from generator.cost.served_memory import (
     compute_filled_bytes,
     compute_sequence_bytes,
     compute_step_bytes,
+    compute_widest_bytes,
     count_cached_sequences,
     count_grouped_layers,
     find_kept_gib,
@@ -29,7 +30,7 @@ from generator.estimate.table import estimate_row, read_row
 from generator.model.catalog import load_catalog
 from generator.model.description import describe
 from hwdetect import catalog
-from tests.cost.models import GIB, LLAMA2_7B, LLAMA2_70B, MISTRAL_7B, model, spec
+from tests.cost.models import GIB, LLAMA2_7B, LLAMA2_70B, MISTRAL_7B, MIXTRAL, model, spec
 
 LLAMA3_8B = spec("llama", 32, 4096, 32, 8, 14336, 128256, 8_030_261_248)
 H100 = catalog.load("h100-sxm-80gb")
@@ -358,3 +359,12 @@ def test_the_largest_step_is_counted_however_short_the_prompts_are():
     assert steps[0] == steps[1] < steps[2]
     assert steps[2] * GIB == 8192 * 4096 * 2 + 512 * 128256 * 14
     assert {"graphs", "context", "weights", "kv cache"} <= {i.name for i in short.memory}
+
+
+def test_tensor_parts_divide_what_experts_make_of_a_token():
+    """Mixtral's two experts have 14,336 gates, ups and products each; the residual and its norm every part has whole."""
+    shape = build_shape(MIXTRAL, "causal-lm", 0)
+    one, two = (compute_widest_bytes(shape, Execution(mode="infer", tp=tp), 1.0) for tp in (1, 2))
+    whole = 2 * 4096 * 4
+    assert one == whole + 2 * 3 * 14336 * 4
+    assert one - whole == 2 * (two - whole)

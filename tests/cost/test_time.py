@@ -31,6 +31,8 @@ from generator.cost.time import (
     compute_start_seconds,
     count_forward_operators,
     count_score_traffic,
+    count_unpackings,
+    describe_micro_batch,
     fuses_softmax,
 )
 from generator.estimate.optimizers import list_optimizer_states
@@ -578,3 +580,24 @@ def test_the_output_layer_and_the_loss_see_the_trained_tokens_alone():
     assert less["loss"] == pytest.approx(items["loss"] / 4) and less["matrix products"] < items["matrix products"]
     assert {name for name in items if items[name] != less[name]} == {"loss", "matrix products"}
     assert quarter.peak_memory_gib == every.peak_memory_gib  # a batch may have nothing else
+
+
+def test_a_product_that_was_measured_is_nearer_to_a_step_s_than_a_data_sheet():
+    told = replace(CPU2, basis="published", peak_flops=(("fp32", 1e11),))
+    sheet, measured = (
+        compute_rates(device, 2, (), None).product("float32", False)
+        for device in (told, replace(told, basis="measured"))
+    )
+    assert sheet == 1e11 * c.GEMM_CEILING_CPU < measured == 1e11 * c.GEMM_MEASURED_CPU
+
+
+def test_weights_of_tiled_layers_are_unpacked_for_each_tile():
+    """Attention's four products of 4096 x 4096 once in each of two passes and of the one that is made again, the three of the
+    feed-forward of 11,008 for each of 4 tiles, and once more there."""
+    shape = build_shape(LLAMA2_7B, "causal-lm", 0)
+    run = Execution(micro_batch=1, seq_len=4096, quant="nf4", train="lora", checkpoint_every=1)
+    attention, feed_forward = 4 * 4096 * 4096, 3 * 4096 * 11008
+    assert count_unpackings(shape, run, describe_micro_batch(shape, run)) == 3
+    tiled = run.but(tile_tokens=1024)
+    times = count_unpackings(shape, tiled, describe_micro_batch(shape, tiled))
+    assert times == pytest.approx((3 * attention + 4 * 4 * feed_forward) / (attention + feed_forward))

@@ -2,6 +2,7 @@
 
 import csv
 import re
+import tomllib
 from collections import defaultdict
 from itertools import pairwise
 from pathlib import Path
@@ -30,6 +31,19 @@ mi100 mi210 mi250 mi250x mi300a mi300x mi308x mi325x mi350x mi355x radeon-vii rx
 rx-9070-xt w7900 max-1100 max-1550 arc-a770 arc-a750 arc-b580 b60 m1 m1-pro m1-max m1-ultra m2 m2-ultra m3-max m4-max
 tpu-v3 tpu-v4 tpu-v5e tpu-v5p tpu-v6e gaudi2 gaudi3 h200 h100 a100-80gb
 """
+
+
+def test_the_readme_has_every_vendor_and_every_key():
+    """But those of a table of rates or of sources, which are dtypes and addresses."""
+    text = (ROOT / "hwdetect/devices/README.md").read_text(encoding="utf-8")
+    example = tomllib.loads(re.search(r"```toml\n(.*?)```", text, re.DOTALL)[1])
+    files = [tomllib.loads(path.read_text(encoding="utf-8")) for path in (ROOT / "hwdetect/devices").glob("*.toml")]
+    vendors = re.search(r"^vendor = .*?# (.*)$", text, re.MULTILINE)[1].split(", ")
+    assert sorted(vendors) == sorted({file["vendor"] for file in files})
+    for file in files:
+        assert file.keys() <= example.keys() | {"source"}, file["name"]
+        for table in (key for key, value in file.items() if isinstance(value, dict) and not key.endswith("_flops")):
+            assert file[table].keys() - {"source", "sources"} <= example[table].keys(), (file["name"], table)
 
 
 def by_id(device: Device) -> str:

@@ -601,3 +601,15 @@ def test_weights_of_tiled_layers_are_unpacked_for_each_tile():
     tiled = run.but(tile_tokens=1024)
     times = count_unpackings(shape, tiled, describe_micro_batch(shape, tiled))
     assert times == pytest.approx((3 * attention + 4 * 4 * feed_forward) / (attention + feed_forward))
+
+
+@pytest.mark.parametrize("device", [A100, CPU2], ids=["GPU", "CPU"])
+def test_recomputed_blocks_make_their_scores_once_more(device):
+    """Eager attention's backward pass takes two forward passes, and what is recomputed a third."""
+    cost = model(LLAMA2_7B, device, device_memory_bytes=1 << 40)
+    run = Execution(micro_batch=1, seq_len=1024, attention="eager")
+    kept, again = (
+        next(item.value for item in cost.estimate(run.but(checkpoint_every=every)).time if item.name == "attention")
+        for every in (0, 1)
+    )
+    assert again == pytest.approx(kept * 4 / 3)

@@ -73,7 +73,7 @@ demo-scratch: $(VENV)/.train
 	$(BIN)/perfgen init demo --sample --measure --seq-len 256 --global-batch 8 --max-steps 60
 	@echo "predicted against measured: demo/report.html"
 
-# two workers share the list and take over from each other: the longest files have the fewest tests, which loadfile starts last
+# two workers share the list and take over from each other, the longest tests first (tests/conftest.py): loadfile would start them last
 test: setup
 	$(PYTEST) --dist worksteal -m "(not slow or core) and not image and not xla"
 

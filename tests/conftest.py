@@ -16,6 +16,12 @@ for name in ("PYTHONDONTWRITEBYTECODE", "PYTHONPYCACHEPREFIX"):
     os.environ.pop(name, None)  # what tests start keeps compiled modules beside its scripts, as on a user's machine
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What takes longest begins first: of two processes that share a list none waits at its end for the other's minute, and a steal,
+    which takes from the end, never divides tests that share what was trained."""
+    items.sort(key=lambda item: item.get_closest_marker("core") is None)
+
+
 @pytest.fixture(autouse=True, scope="session")
 def compile_templates_once():
     """Copier has an environment of Jinja for each project, and each would compile every template anew: 0.8 CPU seconds."""

@@ -94,15 +94,26 @@ class Inbox:
         return tokens, finish
 
 
+ANSWERS: dict[int, list[list[int]]] = {}
+"""of the real model to TEXTS, by their most tokens: what every engine is compared with is computed once"""
+REAL = pytest.mark.parametrize("tokens", [pytest.param(12, marks=pytest.mark.core), 64])
+
+
+def generate_real(model: Path, prompts: list[list[int]], tokens: int) -> list[list[int]]:
+    if tokens not in ANSWERS:
+        ANSWERS[tokens] = generate_plainly(model, prompts, tokens)
+    return ANSWERS[tokens]
+
+
 @pytest.mark.slow
-@pytest.mark.core
+@REAL
 @pytest.mark.parametrize("serving", [{}, {"step": "direct"}, {"proposed_tokens": 4}], ids=["plain", "direct", "lookup"])
-def test_greedy_tokens_of_a_real_model_are_those_of_generate(modules, model, serving):
-    """64 tokens in float32, by batches whose rows end and are taken by others, and one by one."""
+def test_greedy_tokens_of_a_real_model_are_those_of_generate(modules, model, serving, tokens):
+    """In float32, by batches whose rows end and are taken by others, and one by one."""
     prompts = encode(modules, model)
-    expected = generate_plainly(model, prompts, 64)
+    expected = generate_real(model, prompts, tokens)
     engine = make_engine(modules, model, **serving)
-    samplings = [modules.Sampling(64)] * len(prompts)
+    samplings = [modules.Sampling(tokens)] * len(prompts)
     assert engine.generate(prompts, samplings) == expected
     assert [
         engine.generate([prompt], [sampling])[0] for prompt, sampling in zip(prompts, samplings, strict=True)
@@ -116,7 +127,7 @@ def test_greedy_tokens_of_a_real_model_are_those_of_generate(modules, model, ser
 def test_the_compiled_step_gives_the_same_tokens(modules, model):
     prompts = encode(modules, model)
     engine = make_engine(modules, model, compile="default")
-    assert engine.generate(prompts, [modules.Sampling(64)] * len(prompts)) == generate_plainly(model, prompts, 64)
+    assert engine.generate(prompts, [modules.Sampling(64)] * len(prompts)) == generate_real(model, prompts, 64)
 
 
 @pytest.mark.parametrize("serving", [{}, {"step": "direct"}], ids=["plain", "direct"])
@@ -271,18 +282,18 @@ def test_another_vocabulary_ends_the_server(load, modules, tiny, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.core
-def test_a_small_model_changes_no_token_of_a_real_one(load, modules, model, tmp_path):
-    """SmolLM2 with its first ten layers as the small one, which guesses some: 64 tokens in float32."""
+@REAL
+def test_a_small_model_changes_no_token_of_a_real_one(load, modules, model, tmp_path, tokens):
+    """SmolLM2 with its first ten layers as the small one, which guesses some, in float32."""
     draft = shutil.copytree(model, tmp_path / "draft")
     small = load_plain({"model": str(model)})
     small.model.layers = small.model.layers[:10]
     small.config.num_hidden_layers = 10
     small.save_pretrained(draft)
     prompts = encode(modules, model)
-    expected = generate_plainly(model, prompts, 64)
+    expected = generate_real(model, prompts, tokens)
     engine = make_drafted(load, modules, model, draft)
     passes = count_passes(engine)
-    assert [engine.generate([prompt], [modules.Sampling(64)])[0] for prompt in prompts] == expected
+    assert [engine.generate([prompt], [modules.Sampling(tokens)])[0] for prompt in prompts] == expected
     assert passes
     engine.close()

@@ -9,17 +9,16 @@ from pathlib import Path
 import pytest
 from leaves import load_leaf
 from making import H100, T4, case, cpu_device, gpu, llama
-from rules.table import pin
 from test_padding import LENGTHS, build_tiny_model
 
 from generator import pipeline
 from generator.case.case import Case
 from generator.case.request import Request
-from generator.cost.memory import bound_sum
+from generator.cost.lengths import bound_sum
 from generator.decide.serving import plan_case
 from generator.emit.first_step import expect_attention
 from generator.techniques.base import find_technique
-from generator.techniques.packing.flattened import FLATTENED
+from generator.techniques.packing.flattened import BALANCE, FLATTENED
 
 QUICK = ("llama", "qwen3", "gpt2", "mixtral", "opt")
 WINDOWED = (
@@ -199,16 +198,13 @@ def test_a_gpu_takes_its_kernel():
     assert "heads of up to 256" in find_technique("packing", "varlen").obstacle(odd)
 
 
-def test_several_gpus_take_it_on_request_alone():
-    """Each step waits for the one with the most tokens, which the cost model does not know."""
-    of = case(H100, devices=8, **CPU)
-    plan, chosen = plan_packing(of)
-    assert plan.best.layout.devices > 1 and chosen != "varlen"
-    plan, chosen = plan_packing(pin(of, "packing=varlen"))
-    assert plan.best.layout.devices > 1 and chosen == "varlen"
-    ddp, varlen = find_technique("parallelism", "ddp"), find_technique("packing", "varlen")
-    for words in ("varlen", "packing=varlen"):
-        assert varlen.conflict(ddp, case(H100, devices=8, allow=(words,), **CPU)) is None
+def test_several_gpus_deal_its_rows_out():
+    """Each step waits for the one with the most tokens."""
+    plan, chosen = plan_packing(case(H100, devices=8, **CPU))
+    assert plan.best.layout.dp > 1 and chosen == "varlen" and plan.best.execution.row_order == "dealt"
+    assert "balanced_processes" in plan.edits.fragments and BALANCE in plan.edits.callbacks
+    one, _ = plan_packing(case(H100, devices=1, **CPU))
+    assert "balanced_processes" not in one.edits.fragments and not one.edits.callbacks
 
 
 @pytest.mark.parametrize(

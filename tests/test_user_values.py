@@ -15,7 +15,7 @@ from generator.case.defaults import choose_seq_len, count_steps, measure_cut_sha
 from generator.case.request import Request
 from generator.case.sources import read_work
 from generator.cli import main, perfgen
-from generator.cost.costmodel import expect_longest
+from generator.cost.lengths import expect_longest
 from generator.emit.asked import merge_requests
 from generator.emit.plan_json import to_json
 from generator.errors import UsageError

@@ -31,6 +31,8 @@ FASTEST: Mapping[str, Callable[[Any], Any]] = {
     "pin_memory": rank_equal,
     "length_shares": lambda shares: sum(shares) / len(shares) if shares else 1.0,
     "padding_left": float,
+    "row_order": rank_equal,  # CostModel.least_parts bounds what is computed in every order
+    "sorted_batches": rank_equal,
     "trained_share": float,
     "shared_tokens": lambda tokens: -tokens,
     "padding_free": rank_equal,
@@ -48,6 +50,8 @@ NEUTRAL = frozenset(
         "pin_memory",
         "length_shares",
         "padding_left",
+        "row_order",
+        "sorted_batches",
         "padding_free",
         "rows",
         "trained_share",

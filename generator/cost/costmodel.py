@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
-from itertools import pairwise
 
 from generator.case.optimizer_states import OptimizerState
 from generator.cost import constants as c
@@ -25,6 +24,7 @@ from generator.cost.infer import (
     find_held_source,
 )
 from generator.cost.interval import find_interval, name_kind, was_generation_measured, widen_unmeasured
+from generator.cost.lengths import compute_padded_share, count_computed_tokens, count_least_tokens, count_step_tokens
 from generator.cost.measured import apply_measurements
 from generator.cost.memory import (
     Moment,
@@ -142,8 +142,8 @@ class CostModel:
         if (
             run.length_shares
         ):  # padding grows with the micro-batch while its kernels gain: only without the first is each item monotone
-            share = compute_computed_share(run.but(micro_batch=min(m for m, _ in splits)))
-            run = run.but(length_shares=(share, share))
+            share = compute_padded_share(run.but(micro_batch=min(m for m, _ in splits)))
+            run = run.but(length_shares=(share, share), row_order="")
         return sum_least([self._compute_seconds(run.but_split(split)) for split in dict.fromkeys(splits)])
 
     def floor_seconds(self, run: Execution) -> float:
@@ -151,7 +151,7 @@ class CostModel:
         smallest micro-batch."""
         if run.mode == "infer":
             return 0.0
-        alone = count_computed_tokens(run.but(shared_tokens=0))
+        alone = count_least_tokens(run.but(shared_tokens=0))
         tokens = run.micro_batch * run.accumulation * max(1, alone - run.shared_tokens)
         return compute_arithmetic_seconds(self.shape, run, self._find_rates(run), tokens)
 
@@ -361,51 +361,9 @@ def find_process_gib(run: Execution) -> c.Constant:
     return find_engine(run.engine).process_gib if run.mode == "infer" else c.PROCESS_GIB
 
 
-def count_step_tokens(run: Execution) -> float:
-    """Tokens of an optimizer step over all devices, padding aside; of a generated batch, the new ones."""
-    if run.mode == "infer":
-        return float(run.micro_batch) * run.dp * (run.new_tokens if run.new_tokens > 1 else run.seq_len)
-    return float(run.micro_batch) * run.accumulation * run.dp * count_real_tokens(run)
-
-
-def count_real_tokens(run: Execution) -> float:
-    """Tokens of a sequence, padding aside."""
-    return run.seq_len * compute_mean(run.length_shares) if run.length_shares else float(count_computed_tokens(run))
-
-
-def count_computed_tokens(run: Execution) -> int:
-    """Tokens of a sequence that are computed on average, those of the padding too; what rows share is computed with one of them."""
-    spared = run.shared_tokens * (1 - 1 / run.micro_batch)
-    return max(1, round(run.seq_len * compute_computed_share(run) - spared))
-
-
 def sum_least(timed: Sequence[Mapping[str, float]]) -> float:
     """Of every item the least."""
     if len(timed) == 1:
         return sum(timed[0].values())
     names = dict.fromkeys(name for seconds in timed for name in seconds)
     return sum(min(seconds.get(name, 0.0) for seconds in timed) for name in names)
-
-
-def compute_computed_share(run: Execution) -> float:
-    """Of seq_len. A micro-batch is as long as its longest example: the expected maximum of as many draws as it has."""
-    if not run.length_shares:
-        return 1.0
-    mean = compute_mean(run.length_shares)
-    return mean + run.padding_left * (expect_longest(run.length_shares, run.micro_batch) - mean)
-
-
-@cache
-def expect_longest(shares: tuple[float, ...], draws: int) -> float:
-    """E[max] of independent draws from quantiles: the maximum is in the k-th of n parts with probability (k/n)^m - ((k-1)/n)^m."""
-    parts = len(shares) - 1
-    means = [(low + high) / 2 for low, high in pairwise(shares)]
-    if parts > 1:
-        # a single longest example says little of the last part: survivors halve over the part before it, and an exponential tail
-        # that halves in d has a mean excess of d / ln 2
-        means[-1] = min(means[-1], shares[-2] + (shares[-2] - shares[-3]) / math.log(2))
-    return sum(mean * (((k + 1) / parts) ** draws - (k / parts) ** draws) for k, mean in enumerate(means))
-
-
-def compute_mean(shares: tuple[float, ...]) -> float:
-    return expect_longest(shares, 1)

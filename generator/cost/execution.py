@@ -105,7 +105,12 @@ class Execution:
     """quantiles of the examples' lengths as shares of seq_len, equally spaced, where a micro-batch is padded to its longest: time
     only, memory is that of the longest of all; none: every sequence is full"""
     padding_left: float = 1.0
-    """how much of that padding remains (less where batches are of similar length)"""
+    """how much of that padding remains (none where texts are one after the other, or sorted)"""
+    row_order: str = ""
+    """how texts come to devices: random, dealt (those of a step so that the devices have about as many tokens at a time), sorted by
+    length; "": every device has as many tokens"""
+    sorted_batches: int = 1
+    """batches of all devices whose texts are sorted together"""
     trained_share: float = 1.0
     """of the tokens, those that are learned from, where output layer and loss see no others: time only, memory is that of a batch in
     which all are"""

@@ -8,12 +8,10 @@ block in ``activations.py``.
 
 from __future__ import annotations
 
-import math
-from functools import cache
-
 from generator.cost import constants as c
 from generator.cost.activations import BlockActivations, select_attention_kernel
 from generator.cost.execution import BYTES, Execution
+from generator.cost.lengths import count_held_tokens
 from generator.cost.loss import compute_loss_bytes
 from generator.cost.shape import Shape
 from generator.cost.sharding import divides_attention, keeps_checkpointed_inputs
@@ -62,7 +60,7 @@ def find_source(name: str, run: Execution) -> str:
 
 def compute_training_moments(shape: Shape, run: Execution, static: StaticMemory) -> dict[str, Moment]:
     """Bytes by item for each moment at which a training step can peak."""
-    tokens = count_held_tokens(run) / (run.cp * run.tp)
+    tokens = count_held_tokens(run, c.HELD_CHANCE) / (run.cp * run.tp)
     block = repeat_hidden_states(shape, run, static.block)
     recomputed, kept_whole = count_checkpointed_blocks(shape, run)
     kept = compute_kept_activations(shape, run, block, tokens, recomputed, kept_whole)
@@ -140,50 +138,6 @@ def compute_training_moments(shape: Shape, run: Execution, static: StaticMemory)
     if keeps_checkpointed_inputs(run):  # each with its gradient; that of the first block is in the block itself
         moments["first block"]["kept activations"] = tokens * 2 * (recomputed - 1) * block.kept
     return moments
-
-
-def count_held_tokens(run: Execution) -> float:
-    """Of the largest micro-batch of a run: full sequences. Texts one after the other hold their own tokens: what their sum passes with
-    a chance of ``HELD_CHANCE``, or one full sequence among others of the mean."""
-    full = float(run.micro_batch) * run.seq_len
-    if run.rows == "batch" or not run.length_shares:
-        return full
-    most = bound_sum(run.length_shares, run.micro_batch, c.HELD_CHANCE)
-    mean = sum(run.length_shares) / len(run.length_shares)
-    held = run.seq_len * min(run.micro_batch, max(most, 1.0 + (run.micro_batch - 1) * mean))
-    return held - run.shared_tokens * (run.micro_batch - 1)
-
-
-@cache
-def bound_sum(shares: tuple[float, ...], draws: int, chance: float) -> float:
-    """What the sum of ``draws`` lengths, each one of ``shares`` as often as another, passes with that chance (below a half).
-
-    Lugannani and Rice's saddlepoint formula (1980): lengths are skewed, and a normal distribution with their deviation is passed ten
-    to a hundred times as often as it says.
-    """
-    tilt, most = 1e-2, draws * max(shares)
-    while tilt < 1e4:  # upwards, for near the largest sum of all the formula says more than there is
-        mean, tail = tilt_sum(shares, draws, tilt)
-        if tail <= chance:
-            return min(most, mean)
-        tilt *= 1.05
-    return most
-
-
-def tilt_sum(shares: tuple[float, ...], draws: int, tilt: float) -> tuple[float, float]:
-    """Mean of the sum under exponential tilting, and the chance that the sum passes it."""
-    top = max(shares)
-    weights = [math.exp(tilt * (share - top)) for share in shares]
-    total = sum(weights)
-    mean = sum(weight * share for weight, share in zip(weights, shares, strict=True)) / total
-    variance = sum(weight * (share - mean) ** 2 for weight, share in zip(weights, shares, strict=True)) / total
-    exponent = draws * (tilt * (mean - top) - math.log(total / len(shares)))  # tilt * sum - its cumulant: 0 or more
-    spread = tilt * math.sqrt(draws * variance)
-    if exponent <= 0.0 or spread <= 0.0:
-        return draws * mean, 0.0
-    root = math.sqrt(2.0 * exponent)
-    density = math.exp(-exponent) / math.sqrt(2.0 * math.pi)
-    return draws * mean, 0.5 * math.erfc(root / math.sqrt(2.0)) + density * (1.0 / spread - 1.0 / root)
 
 
 def count_waiting_gradients(run: Execution, static: StaticMemory) -> float:

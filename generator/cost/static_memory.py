@@ -107,7 +107,17 @@ STATIC_FIELDS = attrgetter(
 """all that static memory depends on: a search asks for dozens of executions that differ elsewhere; one call into C"""
 
 
-TIMED = ("tf32", "nodes", "dataloader_workers", "pin_memory", "padding_left", "padding_free", "trained_share")
+TIMED = (
+    "tf32",
+    "nodes",
+    "dataloader_workers",
+    "pin_memory",
+    "padding_left",
+    "row_order",
+    "sorted_batches",
+    "padding_free",
+    "trained_share",
+)
 """fields that no byte of a device depends on"""
 JOINED = ("micro_batch", "accumulation", "compile", "dp", "dp_shard", "length_shares")
 """fields of which a part is enough, and the batch"""

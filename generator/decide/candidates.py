@@ -9,9 +9,10 @@ from typing import Any
 
 from generator.case.case import Case
 from generator.case.layout import Layout
-from generator.cost.costmodel import CostModel, count_computed_tokens
+from generator.cost.costmodel import CostModel
 from generator.cost.estimate import Estimate
 from generator.cost.execution import Execution, Split
+from generator.cost.lengths import count_computed_tokens
 from generator.decide.space import ONE_DEVICE, Space, find_usable_gib
 from generator.techniques.base import Technique
 from generator.techniques.looped import divides_tokens

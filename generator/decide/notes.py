@@ -222,15 +222,20 @@ def why_not_more_devices(case: Case, best: Candidate, counts: tuple[DeviceCount,
         return explain_no_gain(case, more)
     fair = [c for c in faster if c.standing <= best.standing]
     if not fair:
-        return f"{describe_gain(best, faster[0])} faster, and only with {name_last_resorts(case, best, faster[0])}"
+        return f"{describe_gains(best, faster[:1])}, and only with {name_last_resorts(case, best, faster[0])}"
     most = max(fair, key=lambda c: speed_up(best, c))
-    gains = describe_gain(best, fair[0]) + ("" if most is fair[0] else f", {describe_gain(best, most)}")
+    gains = describe_gains(best, fair[:1] if most is fair[0] else [fair[0], most])
     rule = f"added devices must do at least {MARGINAL_EFFICIENCY:.0%} of their share"
-    return f"{gains} faster ({rule}; --optimize-for time takes them)"
+    return f"{gains} ({rule}; --optimize-for time takes them)"
 
 
-def describe_gain(best: Candidate, more: Candidate) -> str:
-    return f"{more.layout.devices} would be only {speed_up(best, more) - 1:.0%}"
+def describe_gains(best: Candidate, more: Sequence[Candidate]) -> str:
+    """What plans with more devices bring: percents, or how many times as fast, where that is twice and more."""
+    each = [(plan.layout.devices, speed_up(best, plan)) for plan in more]
+    if all(gain < 2 for _, gain in each):
+        return ", ".join(f"{count} would be only {gain - 1:.0%}" for count, gain in each) + " faster"
+    times = [(count, gain, count / best.layout.devices) for count, gain in each]
+    return ", ".join(f"{count} would be {gain:.3g} times as fast with {by:.3g} times as many" for count, gain, by in times)
 
 
 def name_last_resorts(case: Case, best: Candidate, more: Candidate) -> str:

@@ -58,6 +58,9 @@ def executions(draw, mode=either):
         compile=draw(st.sampled_from([None, "default"])),
         length_shares=draw(st.sampled_from([(), (0.1, 0.2, 0.9), (1.0, 1.0)])),
         padding_left=draw(st.floats(0, 1)),
+        row_order=draw(st.sampled_from(["", "random", "dealt", "sorted"])),
+        sorted_batches=draw(st.sampled_from([1, 50])),
+        rows=draw(st.sampled_from(["batch", "varlen"])),
         strategy=(parallel := draw(st.sampled_from(["none", "ddp", "fsdp_full_shard", "zero1", "zero2", "zero3"]))),
         dp=1 if parallel == "none" else draw(st.sampled_from([2, 4, 8])),
     )

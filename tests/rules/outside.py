@@ -50,7 +50,6 @@ OUT_OF_SCOPE: dict[str, tuple[str, tuple[str, ...]]] = {
         ("comm_hook", "PowerSGD", "LocalSGD"),
     ),
     "R217": ("Transformers have no buffers that training changes: nothing is gained", ("ddp_broadcast_buffers=",)),
-    "R223": ("rows are grouped by length (R406), not yet balanced between devices", ("batch_rebalance",)),
     # precision and speed
     "R407": (
         "advice beyond the software: other models and machines (the ladder of a refusal names machines)",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from making import H100, gpu, llama
+from making import H100, T4, gpu, llama
 
 from generator.case.workload import Workload
 from generator.decide.device_group import choose_case
@@ -52,6 +52,7 @@ GPU_16 = gpu("9.0", 16, 989, 3.35e12, "a 16 GiB GPU")
 WIDE = joined(on(GPU_16, HUGE_LAYERS, devices=8, global_batch=8, seq_len=256))
 WIDE_NODES = joined(on(GPU_16, HUGE_LAYERS, devices=8, nodes=2, global_batch=8, seq_len=256), network=400e9)
 LONG = {"train": "lora", "devices": 8, "seq_len": 8192, "global_batch": 1}
+RAGGED = {"task": "sft", "train": "lora", "fill_shares": (0.05, 0.1, 0.15, 0.2, 0.6)}
 MIXTURE = joined(on(H100, mixture(8), devices=8, nodes=2, global_batch=64, **LARGE_HOST), network=400e9)
 
 
@@ -237,6 +238,13 @@ RULES = (
             pin(driven(on(devices=2), "535.1"), "parallelism=ddp"),
             driven(on(RTX_4090), "535.1"),
         ),
+    ),
+    Rule(
+        id="R223",
+        words="texts of unequal length are dealt out, so that processes have as many tokens at a time",
+        look=lambda of: "balanced_processes" in plan(of).edits.fragments,
+        takes=on(H100, llama(), devices=8, global_batch=64, **RAGGED),
+        leaves=(on(global_batch=64, **RAGGED), pin(on(T4, devices=8, global_batch=64, **RAGGED), "packing=padded")),
     ),
     Rule(
         id="R221",

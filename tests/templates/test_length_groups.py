@@ -32,8 +32,9 @@ def start_process(rank: int, processes: int = 1) -> DataLoader:
     )
 
 
-def read_epoch(loader: DataLoader, epoch: float, skipped: int = 0, **seeds) -> list[list[int]]:
-    args = Values(**{"seed": 42, "data_seed": None} | seeds)
+def read_epoch(loader: DataLoader, epoch: float, skipped: int = 0, world: int = 1, **seeds) -> list[list[int]]:
+    shape = {"train_batch_size": BATCH, "gradient_accumulation_steps": 2, "world_size": world}
+    args = Values(**{"seed": 42, "data_seed": None, **shape} | seeds)
     length_groups.SeedLengthGroups().on_epoch_begin(args, Values(epoch=epoch), None, train_dataloader=loader)
     return [batch.tolist() for batch in skip_first_batches(loader, skipped)]
 

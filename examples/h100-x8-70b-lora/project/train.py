@@ -26,7 +26,7 @@ from trl import SFTConfig, SFTTrainer
 
 from adapter_inputs import share_inputs
 from arguments import parse_arguments
-from attention_kernel import explain_refusal
+from balanced_processes import BalanceProcesses
 from chat_template import ensure_chat_template
 from checkpoints import AlreadyTrained, EndAtLastStep, FollowArguments, find_newest_checkpoint, finish_training
 from compiler import check_compilers
@@ -36,11 +36,9 @@ from final_model import is_complete, save_final_model
 from finished_runs import record_run
 from first_step import CheckFirstStep
 from launcher_summary import tell_of_end
-from length_groups import SeedLengthGroups
 from loaded_weights import check_loaded
 from machine import check_machine
 from model_card import write_model_card
-from padding import drop_padding_mask
 from parallel import (
     CheckParallel,
     DistributedSaveOnSignal,
@@ -57,6 +55,7 @@ from run_identity import describe_run
 from run_report import RunReport
 from sources import find_source
 from stopping import StopOnBadLoss, run_main
+from varlen_attention import attend_within_rows
 
 HERE = Path(__file__).resolve().parent
 CONFIG = yaml.safe_load((HERE / "config.yaml").read_text(encoding="utf-8"))
@@ -96,6 +95,7 @@ def main() -> None:
     check_loaded(model, loading)
     check_tokens(tokenizer, model.config, train_dataset, eval_dataset)
     hold_places(model)
+    attend_within_rows(model)
 
     trainer = SFTTrainer(
         model=model,
@@ -104,10 +104,9 @@ def main() -> None:
         eval_dataset=eval_dataset,
         processing_class=tokenizer,
         peft_config=adapter,
-        callbacks=[SeedLengthGroups()],
+        callbacks=[BalanceProcesses(train_dataset, CONFIG["seq_len"])],
     )
     share_inputs(trainer.model)
-    drop_padding_mask(trainer.model)
     check_size(trainer.train_dataset, args)
     if args.process_index == 0:
         show_data(train_dataset, examples, tokenizer, CONFIG["seq_len"], Path(args.output_dir))
@@ -118,7 +117,7 @@ def main() -> None:
     report = RunReport(run, measure_peak_of_all, partial(describe_evaluation, trainer))
     for callback in (
         CheckParallel(trainer, CONFIG["processes"]),
-        CheckFirstStep(trainer, CONFIG, explain_refusal),
+        CheckFirstStep(trainer, CONFIG),
         DistributedSaveOnSignal(),
         DistributedSealCheckpoints(run, report.write_figures),
         StopOnBadLoss(),
@@ -151,16 +150,16 @@ def training_arguments() -> SFTConfig:
     parser = HfArgumentParser(SFTConfig)
     parser.set_defaults(
         output_dir=str(HERE / CONFIG["output_dir"]),
-        max_length=CONFIG["seq_len"],
-        per_device_train_batch_size=4,
-        per_device_eval_batch_size=4,
-        gradient_accumulation_steps=2,
+        per_device_train_batch_size=8,
+        per_device_eval_batch_size=8,
+        gradient_accumulation_steps=1,
         bf16=True,  # compute in bf16
         tf32=True,  # what stays in fp32 uses TF32 products
         activation_checkpointing=True,  # recompute activations in the backward pass
         activation_checkpointing_kwargs={"use_reentrant": False},
         optim="adamw_torch_fused",
-        train_sampling_strategy="group_by_length",  # texts of similar length together
+        padding_free=True,  # the texts of a batch one after the other
+        max_length=None,  # data.py has cut them; padding_free refuses a length
         prediction_loss_only=True,  # logits of all tokens would fill the memory
         disable_tqdm=True,  # progress.py prints one line for each log
         pad_to_multiple_of=8,

@@ -1,7 +1,8 @@
-"""Batches of similar lengths in an order that depends on seed and epoch alone.
+"""Batches of similar lengths in an order that depends on seed, epoch and global batch alone.
 
 Transformers draws it from PyTorch's global generator: a run that is resumed in the middle of an epoch would go on in
-another order, and train on some rows twice and on others not at all.
+another order, and train on some rows twice and on others not at all. It also sorts what each process takes by itself:
+several would compute texts of different lengths at the same time, and all wait for the longest.
 """
 
 import torch
@@ -11,11 +12,14 @@ from transformers.trainer_pt_utils import LengthGroupedSampler
 
 
 class SeedLengthGroups(TrainerCallback):
-    """Gives the sampler a generator of its own at the beginning of each epoch, the same one in every process."""
+    """Gives the sampler a generator of its own at the beginning of each epoch, the same one in every process, and whole
+    batches of all of them to sort."""
 
     def on_epoch_begin(self, args, state, control, train_dataloader=None, **kwargs):
         seed = args.seed if args.data_seed is None else args.data_seed
-        find_sampler(train_dataloader).generator = torch.Generator().manual_seed(seed + int(state.epoch or 0))
+        sampler = find_sampler(train_dataloader)
+        sampler.generator = torch.Generator().manual_seed(seed + int(state.epoch or 0))
+        sampler.batch_size = args.train_batch_size * args.gradient_accumulation_steps * args.world_size
 
 
 def find_sampler(loader: DataLoader) -> LengthGroupedSampler:

@@ -24,7 +24,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, HfArgumentParser, 
 from trl import SFTConfig, SFTTrainer
 
 from arguments import parse_arguments
-from attention_kernel import explain_refusal
+from balanced_processes import BalanceProcesses
 from chat_template import ensure_chat_template
 from checkpoints import AlreadyTrained, EndAtLastStep, FollowArguments, find_newest_checkpoint, finish_training
 from compiler import check_compilers
@@ -34,11 +34,9 @@ from final_model import is_complete, save_final_model
 from finished_runs import record_run
 from first_step import CheckFirstStep
 from launcher_summary import tell_of_end
-from length_groups import SeedLengthGroups
 from loaded_weights import check_loaded
 from machine import check_machine
 from model_card import write_model_card
-from padding import drop_padding_mask
 from parallel import (
     CheckParallel,
     DistributedSaveOnSignal,
@@ -56,6 +54,7 @@ from run_report import RunReport
 from sources import find_source
 from stop_tokens import list_stop_tokens
 from stopping import StopOnBadLoss, run_main
+from varlen_attention import attend_within_rows
 
 HERE = Path(__file__).resolve().parent
 CONFIG = yaml.safe_load((HERE / "config.yaml").read_text(encoding="utf-8"))
@@ -94,6 +93,7 @@ def main() -> None:
     check_loaded(model, loading)
     check_tokens(tokenizer, model.config, train_dataset, eval_dataset)
     hold_places(model)
+    attend_within_rows(model)
 
     trainer = SFTTrainer(
         model=model,
@@ -101,9 +101,8 @@ def main() -> None:
         train_dataset=train_dataset,
         eval_dataset=eval_dataset,
         processing_class=tokenizer,
-        callbacks=[SeedLengthGroups()],
+        callbacks=[BalanceProcesses(train_dataset, CONFIG["seq_len"])],
     )
-    drop_padding_mask(trainer.model)
     check_size(trainer.train_dataset, args)
     if args.process_index == 0:
         show_data(train_dataset, examples, tokenizer, CONFIG["seq_len"], Path(args.output_dir))
@@ -114,7 +113,7 @@ def main() -> None:
     report = RunReport(run, measure_peak_of_all, partial(describe_evaluation, trainer))
     for callback in (
         CheckParallel(trainer, CONFIG["processes"]),
-        CheckFirstStep(trainer, CONFIG, explain_refusal),
+        CheckFirstStep(trainer, CONFIG),
         DistributedSaveOnSignal(),
         DistributedSealCheckpoints(run, report.write_figures),
         StopOnBadLoss(),
@@ -148,7 +147,6 @@ def training_arguments() -> SFTConfig:
     parser = HfArgumentParser(SFTConfig)
     parser.set_defaults(
         output_dir=str(HERE / CONFIG["output_dir"]),
-        max_length=CONFIG["seq_len"],
         per_device_train_batch_size=16,
         per_device_eval_batch_size=16,
         gradient_accumulation_steps=1,
@@ -156,7 +154,8 @@ def training_arguments() -> SFTConfig:
         tf32=True,  # what stays in fp32 uses TF32 products
         activation_checkpointing=False,  # FSDP does it: accelerate.yaml
         optim="adamw_torch_fused",
-        train_sampling_strategy="group_by_length",  # texts of similar length together
+        padding_free=True,  # the texts of a batch one after the other
+        max_length=None,  # data.py has cut them; padding_free refuses a length
         prediction_loss_only=True,  # logits of all tokens would fill the memory
         disable_tqdm=True,  # progress.py prints one line for each log
         pad_to_multiple_of=8,

@@ -35,10 +35,10 @@ class Flattened(Technique):
         return explain_unequal_flattening(case)
 
     def effects(self, case: Case) -> Mapping[str, Any]:
-        return {**estimate_lengths(case, 0.0), "rows": "sdpa"}
+        return {**estimate_lengths(case, 0.0, "dealt"), "rows": "sdpa"}
 
     def edits(self, case: Case) -> Edits:
-        return make_flattening_edits("row_attention")
+        return make_flattening_edits(case, "row_attention")
 
 
 def explain_unequal_flattening(case: Case) -> str | None:
@@ -54,11 +54,18 @@ def explain_unequal_flattening(case: Case) -> str | None:
     return explain_one_stream(case)
 
 
-def make_flattening_edits(*fragments: str) -> Edits:
-    """``fragments``: the first has the function that replaces the model's attention."""
+def make_flattening_edits(case: Case, *fragments: str) -> Edits:
+    """``fragments``: the first has the function that replaces the model's attention. Several processes wait for the one with the most
+    tokens, and no padding evens them out: rows are dealt out."""
+    imports: tuple[str, ...] = (f"from {fragments[0]} import attend_within_rows",)
+    callbacks: tuple[str, ...] = ()
+    if case.layout.dp > 1:
+        imports = ("from balanced_processes import BalanceProcesses", *imports)
+        callbacks, fragments = (BALANCE,), (*fragments, "balanced_processes")
     return Edits(
-        imports=(f"from {fragments[0]} import attend_within_rows",),
+        imports=imports,
         fragments=fragments,
+        callbacks=callbacks,
         after_model=("attend_within_rows(model)",),
         training_arguments=(
             make_argument("padding_free", True, "the texts of a batch one after the other"),
@@ -67,6 +74,7 @@ def make_flattening_edits(*fragments: str) -> Edits:
     )
 
 
+BALANCE = 'BalanceProcesses(train_dataset, CONFIG["seq_len"])'
 WINDOW_IN_MASK = ("qwen2_moe",)
 """Types whose attention is not told its window (Transformers 5.23, Qwen2MoeAttention): over texts one after the other it would reach
 further than over padded ones."""

@@ -3,14 +3,15 @@ from dataclasses import replace
 from typing import Any
 
 from generator.case.case import Case
+from generator.case.workload import Workload
 from generator.techniques.base import Published, Technique
 from generator.techniques.edits import Edits, make_argument
 from generator.techniques.packing.padded import estimate_lengths, explain_one_stream
 from generator.techniques.padding import make_padding_edits
 from generator.techniques.traits import Trait
 
-PADDING_LEFT = 0.2
-"""Share of the padding that grouping leaves (assumed: sampled megabatches sort well, their edges do not)."""
+MEGABATCH = 50
+"""batches that Transformers sorts together (5.23, trainer_pt_utils.get_length_grouped_indices), or a quarter of the epoch's if fewer"""
 
 
 class GroupByLength(Technique):
@@ -24,6 +25,7 @@ class GroupByLength(Technique):
 
     axis = "packing"
     name = "group-by-length"
+    adds = 2  # a setting, and another order of the data
     provides = frozenset({Trait.VARYING_SHAPES, Trait.LENGTH_GROUPS})
     evidence = (
         Published(
@@ -36,7 +38,7 @@ class GroupByLength(Technique):
         return explain_one_stream(case)
 
     def effects(self, case: Case) -> Mapping[str, Any]:
-        return estimate_lengths(case, PADDING_LEFT)
+        return {**estimate_lengths(case, 0.0, "sorted"), "sorted_batches": count_sorted_batches(case.workload)}
 
     def edits(self, case: Case) -> Edits:
         padding = make_padding_edits(case)
@@ -49,3 +51,10 @@ class GroupByLength(Technique):
                 make_argument("train_sampling_strategy", "group_by_length", "texts of similar length together"),
             ),
         )
+
+
+def count_sorted_batches(workload: Workload) -> int:
+    """Batches of all devices that are sorted together: where the data's size is not known, as many as there may be."""
+    if workload.steps is None or workload.max_steps:
+        return MEGABATCH
+    return max(1, min(int(workload.steps / workload.epochs) // 4, MEGABATCH))

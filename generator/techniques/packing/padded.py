@@ -26,7 +26,7 @@ class Padded(Technique):
         return explain_one_stream(case)
 
     def effects(self, case: Case) -> Mapping[str, Any]:
-        return estimate_lengths(case, 1.0)
+        return estimate_lengths(case, 1.0, "random")
 
     def edits(self, case: Case) -> Edits:
         return make_padding_edits(case)
@@ -39,9 +39,9 @@ def explain_one_stream(case: Case) -> str | None:
     return None
 
 
-def estimate_lengths(case: Case, padding_left: float) -> dict[str, Any]:
-    """How long the computed sequences are when ``padding_left`` of the padding remains.
+def estimate_lengths(case: Case, padding_left: float, row_order: str) -> dict[str, Any]:
+    """How long the computed sequences are when ``padding_left`` of the padding remains and texts come in ``row_order``.
 
     Without a look at the data, nothing is claimed: full sequences.
     """
-    return {"length_shares": case.workload.fill_shares, "padding_left": padding_left}
+    return {"length_shares": case.workload.fill_shares, "padding_left": padding_left, "row_order": row_order}

@@ -3,7 +3,7 @@ from typing import Any, ClassVar
 
 from generator.case.case import Case
 from generator.model.block_traits import read_block_traits
-from generator.techniques.base import Published, Technique, is_asked_for
+from generator.techniques.base import Published, Technique
 from generator.techniques.edits import Edits
 from generator.techniques.packing.flattened import explain_unequal_flattening, make_flattening_edits
 from generator.techniques.packing.padded import estimate_lengths
@@ -21,7 +21,7 @@ class Varlen(Technique):
     What it does: no padding is computed and no mask is made, without another package; loss and gradients are the same.
     When it loses: where lengths hardly differ, and where a micro-batch has one text: nothing is padded there.
     Known problems: computes in 16 bits, on compute capability 8.0 and later; its kernel drops nothing out; of several
-    devices each step waits for the one with the most tokens; a rare batch of long texts takes more memory than is planned
+    devices each step waits for the one with the most tokens: its rows are dealt out; a rare batch of long texts takes more memory than is planned
     for, one in 100,000 by the lengths of the data. On an H200 full, LoRA, QLoRA and DoRA trainings have the losses
     of padded batches to three digits (benchmarks/results/gpu_day_h200.json); its speed was not measured.
     """
@@ -51,14 +51,8 @@ class Varlen(Technique):
             return f"models of type {case.model.model_type} drop attention out, which its kernel does not: it would be called once a text"
         return explain_unequal_flattening(case)
 
-    def conflict(self, other: Technique, case: Case) -> str | None:
-        layouts = other.layouts(case)
-        if is_asked_for(self, case) or not layouts or any(layout.replicate * layout.shard == 1 for layout in layouts):
-            return None
-        return "devices would wait for the one whose texts have the most tokens, which is not priced yet: --pin packing=varlen asks for it"
-
     def effects(self, case: Case) -> Mapping[str, Any]:
-        return {**estimate_lengths(case, 0.0), "rows": "varlen"}
+        return {**estimate_lengths(case, 0.0, "dealt"), "rows": "varlen"}
 
     def edits(self, case: Case) -> Edits:
-        return make_flattening_edits("varlen_attention", "row_attention")
+        return make_flattening_edits(case, "varlen_attention", "row_attention")

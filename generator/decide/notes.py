@@ -235,7 +235,9 @@ def describe_gains(best: Candidate, more: Sequence[Candidate]) -> str:
     if all(gain < 2 for _, gain in each):
         return ", ".join(f"{count} would be only {gain - 1:.0%}" for count, gain in each) + " faster"
     times = [(count, gain, count / best.layout.devices) for count, gain in each]
-    return ", ".join(f"{count} would be {gain:.3g} times as fast with {by:.3g} times as many" for count, gain, by in times)
+    return ", ".join(
+        f"{count} would be {gain:.3g} times as fast with {by:.3g} times as many" for count, gain, by in times
+    )
 
 
 def name_last_resorts(case: Case, best: Candidate, more: Candidate) -> str:

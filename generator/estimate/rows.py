@@ -1,36 +1,29 @@
-"""One row of a table of runs as values: the device, the model and the script, from the columns and the source's own words."""
+"""One row of a table of runs as values: its machine (machines.py), its model (models.py) and, here, the script that ran."""
 
 from __future__ import annotations
 
 import math
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from generator.case.strategies import RING, SEQUENCE_FORMS, STRATEGIES, TRAINER
-from generator.cost.constants import COLLECTIVE_REALISED
 from generator.cost.device import find_context
-from generator.cost.estimate import GIB
 from generator.cost.execution import BYTES, Execution
 from generator.cost.served_memory import count_cached_sequences
 from generator.cost.shape import NAMES, build_shape, select_adapted
 from generator.errors import suggest_names
+from generator.estimate.cells import Uncostable, read_count
+from generator.estimate.machines import read_device, read_network
+from generator.estimate.models import read_spec
 from generator.estimate.optimizers import list_optimizer_states
 from generator.estimate.spellings import SPLIT, fold, spell_row
-from generator.model import ModelSpec, describe
-from generator.model.catalog import find_catalog_model, find_full_name, list_nearest_names
+from generator.model import ModelSpec
 from hwdetect.types import Device
 
-USABLE_SHARE = 0.99
-"""what the driver leaves of a board's nominal memory (A100-80GB: 81251 of 81920 MiB)"""
 UNSTATED_DROPOUT = 0.05
 """LoRA dropout of rows that state targets and not this: published recipes use 0.05 or 0.1, and either keeps a mask"""
-HEAD_DIM_GUESS = 128
-
-
-class Uncostable(Exception):
-    """The row cannot be costed; the message says why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,12 +45,12 @@ def read_row(row: dict[str, str]) -> TableRow:
         key: (value or "").strip() for key, value in row.items() if key is not None and not isinstance(value, list)
     }
     get = (spell_row(stated) | CORRECTED.get(stated.get("source", ""), {})).get
-    device, memory = _read_device(get)
-    spec = _read_spec(get)
+    device, memory = read_device(get)
+    spec = read_spec(get)
     return TableRow(
         device=device,
         memory_bytes=memory,
-        network_bytes_per_s=_read_network(get),
+        network_bytes_per_s=read_network(get),
         spec=spec,
         execution=_read_execution(get, spec, device, memory),
         task="causal-lm",
@@ -74,199 +67,6 @@ CORRECTED = {
     "bigscience-workshop/bigscience@9e64edec:experiments/gpt2.md": {"vocab": "50688"},
 }
 """what a source's rows say and its own files or physics say otherwise"""
-WHOLE = (
-    "dp",
-    "tp",
-    "pp",
-    "cp",
-    "ep",
-    "gpus_per_node",
-    "nodes",
-    "n_layers",
-    "n_heads",
-    "n_kv_heads",
-    "n_experts",
-    "experts_per_token",
-)
-"""Counts of which no published table has a mean; lengths, batches and memory may be one."""
-
-
-TOKENS = ("seq_len", "in_len", "out_len")
-
-
-def _parse_number(text: str, *, in_tokens: bool) -> float:
-    """Also with commas between thousands, and lengths in k, which are multiples of 1,024: 4k, as papers write 4,096. Raises ``ValueError``."""
-    written = text.strip()
-    if in_tokens and re.fullmatch(r"[\d.]+\s*[kK]", written):
-        return float(written[:-1]) * 1024
-    return float(written.replace(",", "") if re.fullmatch(r"\d{1,3}(,\d{3})+", written) else written)
-
-
-def _read_count(get, name: str, default: int | None = None, least: float = 0.5) -> int:
-    """A positive whole number of the row. Raises ``Uncostable``."""
-    text = get(name, "")
-    if not text:
-        if default is None:
-            raise Uncostable(f"{name} is not stated")
-        return default
-    try:
-        number = _parse_number(text, in_tokens=name in TOKENS)
-    except ValueError:
-        raise Uncostable(f"{name} is not a number: {text!r}") from None
-    if not least <= number < 1e15:
-        raise Uncostable(f"{name} is out of range: {text!r}")
-    if name in WHOLE and number != int(number):
-        raise Uncostable(f"{name} is no whole number: {text!r}")
-    return max(1, round(number))
-
-
-def _read_params(get) -> float:
-    """The stated parameter count, 0 where there is none."""
-    text = get("params_b", "")
-    try:
-        number = float(text or 0)
-    except ValueError:
-        raise Uncostable(f"params_b is not a number: {text!r}") from None
-    if not 0 <= number < 1e6:
-        raise Uncostable(f"params_b is out of range: {text!r}")
-    return number * 1e9
-
-
-PART_OR_SEVERAL = re.compile(r"mig|:|\b\dg\.|^\s*\d+\s*x\s", re.IGNORECASE)
-"""What makes of a product's name another amount of it: an instance of MIG, several boards."""
-
-
-def _read_device(get) -> tuple[Device, int]:
-    from hwdetect import catalog
-
-    name = get("device", "")
-    if not name:
-        raise Uncostable("the device is not stated")
-    known = catalog.resolve(name) or (None if PART_OR_SEVERAL.search(name) else catalog.match_text(name))
-    if known is None:
-        near = ", ".join(catalog.find_close_names(name))
-        raise Uncostable(f"the device {name!r} is not in the catalogue{f'; near it are {near}' if near else ''}")
-    device = catalog.load(known)
-    limit = re.search(r"\((\d+) ?W\b", get("device_text", ""))
-    if limit:  # below what the board may take
-        device = replace(device, tdp_watts=float(limit[1]))
-    nominal = get("device_memory_gb", "")
-    memory = _read_count(get, "device_memory_gb") * GIB if nominal else float(device.memory_bytes or 0)
-    if not memory:
-        raise Uncostable(f"the memory of {name} is not stated")
-    return device, int(memory * USABLE_SHARE)
-
-
-NETWORKS = {
-    # 4 x 100 Gbit/s RoCE (doc/en/train_performance.md of InternLM)
-    "internlm": 4 * 100e9 / 8,
-    # all-reduce of 64 devices on 16 nodes: 44 to 57 Gbit/s in a long run, of 400 on paper (experiments/bandwidth of bigscience);
-    # a ring passes 2 x 63 / 64 times as much, at COLLECTIVE_REALISED of its link
-    "bigscience": 50.5e9 / 8 * 2 * 63 / 64 / COLLECTIVE_REALISED,
-}
-"""bytes per second of a node, by how a row's group begins, where the source says it elsewhere than in the row"""
-
-
-def _read_network(get) -> float | None:
-    """Stated, or ports and Gbit/s of a node in the row's own words, such as 4x100Gb RoCE per node."""
-    if get("network_gbit_s", ""):
-        return _read_count(get, "network_gbit_s") * 1e9 / 8
-    words = re.search(r"\b(\d+)x(\d+)Gb (?:RoCE|IB)\b", get("notes", ""))
-    if words:
-        return int(words[1]) * int(words[2]) * 1e9 / 8
-    return next((rate for name, rate in NETWORKS.items() if get("group", "").startswith(name)), None)
-
-
-def _read_spec(get) -> ModelSpec:
-    """The architecture columns of the row, or where it has none the published sizes of the model that it names."""
-    if not get("n_layers", ""):
-        return _find_published(get("model", ""))
-    layers, hidden = _read_count(get, "n_layers"), _read_count(get, "hidden")
-    heads = _read_count(get, "n_heads", max(1, hidden // HEAD_DIM_GUESS))
-    kv_heads = _read_count(get, "n_kv_heads", heads)
-    vocab, ffn = _read_count(get, "vocab", 32000), _read_count(get, "ffn_hidden", 4 * hidden)
-    experts, active = _read_experts(get)
-    head_dim = max(1, hidden // heads)
-    attention = 2 * hidden * heads * head_dim + 2 * hidden * kv_heads * head_dim
-    stated = _read_params(get)
-    gated, tied = _describe_blocks(stated, layers, attention, hidden, ffn, vocab, experts)
-    mlp = (3 if gated else 2) * hidden * ffn
-    linear = layers * (attention + mlp * max(experts, 1))
-    ends = vocab * hidden * (1 if tied else 2)
-    params = int(stated) or linear + ends + 2 * layers * hidden
-    return ModelSpec(
-        name=get("model", ""),
-        model_type=_read_model_type(get),
-        architecture=None,
-        kind="decoder",
-        layers=layers,
-        hidden=hidden,
-        heads=heads,
-        kv_heads=kv_heads,
-        head_dim=head_dim,
-        ffn=ffn,
-        vocab=vocab,
-        gated=gated,
-        tied_embeddings=tied,
-        experts=experts,
-        experts_per_token=active,
-        expert_ffn=ffn if experts else 0,
-        params=params,
-        active_params=params - layers * mlp * (experts - active) if experts else params,
-        embedding_params=vocab * hidden,
-        linear_params=min(linear, params),
-        basis="derived",
-    )
-
-
-def _find_published(name: str) -> ModelSpec:
-    model = find_catalog_model(name) or find_catalog_model(find_full_name(name) or "")
-    if model is None:
-        near = ", ".join(list_nearest_names(name))
-        raise Uncostable(
-            f"n_layers is not stated, and `perfgen models` has no {name!r}{f'; near it are {near}' if near else ''}"
-        )
-    return describe(dict(model.config), name=model.name)
-
-
-def _read_experts(get) -> tuple[int, int]:
-    """Routed experts of a block, and how many of them a token goes to: from the columns, or words such as 2 of 8 experts active."""
-    if get("n_experts", ""):
-        return _read_count(get, "n_experts"), _read_count(get, "experts_per_token")
-    words = re.search(r"\b(\d+) of (\d+) experts\b", get("notes", ""))
-    return (int(words[2]), int(words[1])) if words else (0, 0)
-
-
-ROTARY_FAMILIES = {
-    "phi-": "phi",
-    "stablelm alpha": "gpt_neox",
-    "pythia": "gpt_neox",
-    "falcon": "falcon",
-    "starcoder2": "starcoder2",
-}
-"""model types, with rotary embeddings, of models without gates, by how their names begin"""
-
-
-def _read_model_type(get) -> str:
-    """The name itself, which some prefixes are compared with; of served models a type whose operators are known."""
-    name = get("model", "").rsplit("/", 1)[-1].lower()
-    served = get("phase", "") == "infer"
-    return next((kind for start, kind in ROTARY_FAMILIES.items() if served and name.startswith(start)), name)
-
-
-def _describe_blocks(
-    stated: float, layers: int, attention: int, hidden: int, ffn: int, vocab: int, experts: int
-) -> tuple[bool, bool]:
-    """Whether the block is gated and the embeddings tied: the pair whose count is nearest the stated one."""
-    if not stated:
-        return ffn < 4 * hidden, False
-
-    def count(gated: bool, tied: bool) -> float:
-        mlp = (3 if gated else 2) * hidden * ffn * max(experts, 1)
-        return layers * (attention + mlp) + vocab * hidden * (1 if tied else 2)
-
-    pairs = [(gated, tied) for gated in (True, False) for tied in (False, True)]
-    return min(pairs, key=lambda pair: abs(count(*pair) - stated))
 
 
 def _read_date(get) -> str:
@@ -342,15 +142,15 @@ def _read_precision(get, mode: str) -> tuple[str, str | None, bool]:
 def _read_batch(get, parallel: dict[str, Any]) -> tuple[int, int]:
     """Micro-batch and accumulation. Where only the global batch is stated: one sequence at a time through pipeline stages, which
     idle otherwise, and else all sequences of a device at once."""
-    each = max(1, round(_read_count(get, "global_batch", 1) / parallel["dp"]))
+    each = max(1, round(read_count(get, "global_batch", 1) / parallel["dp"]))
     if get("micro_batch", ""):
-        micro_batch = _read_count(get, "micro_batch")
+        micro_batch = read_count(get, "micro_batch")
     elif parallel["pp"] > 1 and not get("grad_accum", ""):
         micro_batch = 1
     else:
-        micro_batch = max(1, round(each / _read_count(get, "grad_accum", 1)))
+        micro_batch = max(1, round(each / read_count(get, "grad_accum", 1)))
     if get("grad_accum", "") or not get("global_batch", ""):
-        return micro_batch, _read_count(get, "grad_accum", 1)
+        return micro_batch, read_count(get, "grad_accum", 1)
     return micro_batch, max(1, round(each / micro_batch))
 
 
@@ -460,8 +260,8 @@ def _read_execution(get, spec: ModelSpec, device: Device, memory_bytes: float) -
             cache_dtype="float8" if engine == "tensorrt-llm" and quant in ("float8", "nvfp4") else None,
             double_quant="dq" in get("quant_text", ""),
             repeats_heads=bool(date) and date < "2025-01",
-            seq_len=max(1, _read_count(get, "in_len", UNSTATED_PROMPT, least=0)),
-            new_tokens=max(1, _read_count(get, "out_len", _read_new_tokens(get), least=0)),
+            seq_len=max(1, read_count(get, "in_len", UNSTATED_PROMPT, least=0)),
+            new_tokens=max(1, read_count(get, "out_len", _read_new_tokens(get), least=0)),
             keeps_all_logits=bool(date) and date < "2024-09",
             cache="static" if engine or common["compile"] else "tuple" if date and date < "2023-12" else "dynamic",
         )
@@ -616,15 +416,15 @@ def _read_fsdp_version(get) -> int:
 
 def _read_parallel(get, mode: str) -> dict[str, Any]:
     strategy = get("strategy", "") or "none"
-    sizes = {name: _read_count(get, name, 1) for name in ("dp", "tp", "pp", "cp", "ep")}
+    sizes = {name: read_count(get, name, 1) for name in ("dp", "tp", "pp", "cp", "ep")}
     row = STRATEGIES.get(strategy)
     if (row and row.layers_in_turn and mode == "infer") or "device_map" in get("parallelism_text", ""):
         return {
             **sizes,
-            "pp": _read_count(get, "gpus_per_node", 1),
+            "pp": read_count(get, "gpus_per_node", 1),
             "strategy": "none",
         }  # stages that run one after the other
-    devices = _read_count(get, "gpus_per_node", 1) * _read_count(get, "nodes", 1)
+    devices = read_count(get, "gpus_per_node", 1) * read_count(get, "nodes", 1)
     filled = get("read_fills", "")
     undivided = math.prod(sizes[name] for name in ("dp", "tp", "pp", "cp")) == 1
     if filled and undivided:  # one word, and no sizes: all devices
@@ -646,7 +446,7 @@ def _read_parallel(get, mode: str) -> dict[str, Any]:
         "strategy": strategy,
         "sequence_form": form,
         **sizes,
-        "nodes": _read_count(get, "nodes", 1),
+        "nodes": read_count(get, "nodes", 1),
         "dp_shard": int(group[1]) if group and row.divides_states else 0,
         "fsdp_version": _read_fsdp_version(get),
         "flat_gradients": _sums_flat_gradients(get, row.by_fsdp),
@@ -712,12 +512,12 @@ def _read_training(get, spec: ModelSpec, date: str) -> dict[str, Any]:
     if checkpointing not in ("full", "none", "selective"):
         raise Uncostable(f"activation checkpointing {checkpointing!r} has no formula: none, full and selective have")
     targets = get("lora_targets", "")
-    seq_len = _read_count(get, "seq_len")
+    seq_len = read_count(get, "seq_len")
     limit = next((n for key, n in LEARNED_POSITIONS.items() if key in spec.model_type), seq_len)
     return {
         "seq_len": min(seq_len, limit),
         "train": trained,
-        "lora_rank": _read_count(get, "lora_rank", 8) if trained == "lora" else 0,
+        "lora_rank": read_count(get, "lora_rank", 8) if trained == "lora" else 0,
         "lora_targets": _read_named_targets(targets, spec) if targets else _read_lora_targets(get, spec.model_type),
         "lora_dropout": UNSTATED_DROPOUT if targets else 0.0,  # PEFT's default
         "packed_keeps": _read_packed_keeps(get, date) if trained == "lora" else "",
@@ -800,7 +600,7 @@ def _sums_flat_gradients(get, by_fsdp: bool) -> bool:
     """Fabric's FSDP1 flattens frozen weights and adapters together; litgpt's finetune/lora.py adds micro-batches under
     no_backward_sync."""
     fabric = get("framework", "").lower().startswith("litgpt")
-    return fabric and by_fsdp and get("train", "") == "lora" and _read_count(get, "grad_accum", 1) > 1
+    return fabric and by_fsdp and get("train", "") == "lora" and read_count(get, "grad_accum", 1) > 1
 
 
 TRAINS_WITHOUT_CACHE = "2025-12"

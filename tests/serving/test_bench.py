@@ -13,6 +13,7 @@ import time
 import xml.etree.ElementTree as ElementTree
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from pydantic import TypeAdapter
@@ -52,6 +53,15 @@ def test_arrivals_are_those_of_independent_users(requests):
     )
     assert statistics.mean(gaps) == pytest.approx(0.25, rel=0.05)
     assert statistics.stdev(gaps) == pytest.approx(0.25, rel=0.05)  # an exponential's is its mean
+
+
+def test_requests_are_sent_when_they_are_due_and_late_ones_at_once(requests, monkeypatch):
+    slept, clock = [], iter([10.0, *[11.0] * 4])  # a second goes by as the threads start
+    clocked = SimpleNamespace(perf_counter=lambda: next(clock), sleep=slept.append)
+    monkeypatch.setattr(requests, "time", clocked)
+    answers, seconds = requests.run_open(lambda number, due: (number, due), [0.0, 1.5, 3.0], lambda: None)
+    assert answers == [(0, 10.0), (1, 11.5), (2, 13.0)] and seconds == 1.0
+    assert sorted(slept) == [0.0, 0.5, 2.0]
 
 
 def make_answers(requests, count: int, **more) -> list:

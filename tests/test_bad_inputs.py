@@ -1382,3 +1382,9 @@ def test_a_null_text_config_is_none(tmp_path):
     assert (
         read_spec(read_model(str(null), offline=True)).params == read_spec(read_model(str(plain), offline=True)).params
     )
+
+
+def test_where_no_width_is_known_the_plan_is_shown_all_the_same(monkeypatch):
+    """COLUMNS=0, as containers without a terminal have it, left nothing of it."""
+    monkeypatch.setenv("COLUMNS", "0")
+    assert "optimizer" in perfgen("plan", *SAMPLE).out

@@ -2,16 +2,19 @@
 
 import errno
 import os
+import resource
 import signal
 import stat
 import subprocess
 import sys
+import tempfile
 import textwrap
 
 import pytest
 
 from generator.emit import place
 from generator.errors import DestinationError
+from generator.inputs.held import make_scratch
 
 
 def project(path, text="old"):
@@ -292,3 +295,19 @@ def test_a_file_system_that_syncs_no_folders_is_no_error(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "fsync", fail(errno.EIO))
     with pytest.raises(OSError, match="Input/output"):
         place.flush_tree(tmp_path)
+
+
+def test_where_nothing_takes_temporary_files_that_is_said(monkeypatch):
+    """As in a container that may only read: no file may have a byte here."""
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
+    try:
+        with (
+            pytest.raises(DestinationError, match="no folder takes temporary files: No usable") as refused,
+            make_scratch(),
+        ):
+            pass
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert "TMPDIR" in str(refused.value.hint)

@@ -20,6 +20,7 @@ RESERVED = {"con", "prn", "aux", "nul", *(f"com{i}" for i in range(10)), *(f"lpt
 WRITE_FAILURES = {
     errno.ENOSPC,
     errno.EDQUOT,
+    errno.EFBIG,  # ulimit -f
     errno.EROFS,
     errno.EACCES,
     errno.EPERM,

@@ -27,8 +27,9 @@ SHAPES = {
     **dict.fromkeys(("rope_scaling", "rope_parameters"), (dict, type(None))),
 }
 """What JSON holds under the keys that are read as something else than a size."""
+MOST_LAYERS = 10_000
 COUNTS = {
-    **dict.fromkeys(("num_hidden_layers", "n_layer", "n_layers", "num_layers"), (1, 10_000)),
+    **dict.fromkeys(("num_hidden_layers", "n_layer", "n_layers", "num_layers"), (1, MOST_LAYERS)),
     **dict.fromkeys(("hidden_size", "n_embd", "d_model", "num_attention_heads", "n_head", "vocab_size"), (1, 10**9)),
     **dict.fromkeys(
         (
@@ -54,6 +55,8 @@ COUNTS = {
     **dict.fromkeys(("max_position_embeddings", "n_positions"), (0, 10**12)),
 }
 """The least and the most of the sizes that are read; 10^12 positions, for some configs say 1e9 or more for "no limit"."""
+LAYERS = re.compile(r"(?!max_window_layers)(.*_)?(layers?|blocks|depths?|stages)")
+"""Endings of counts of layers, each of which is looked at by itself: a billion would take minutes."""
 NEVER_BELOW_0 = re.compile(
     r"(?!chunk_size)(.*_)?(size|dim|rank|width|depth|heads|channels|layers|experts|groups|kernel|replace|step|period|interval|pattern|d_state|d_conv)"
 )
@@ -130,13 +133,14 @@ def find_oddities(config: dict, default_type: str = "") -> Iterator[str]:
             yield from find_oddities(value, entry.get("nested", {}).get(key, {}).get("type", ""))
         elif (least := find_least(key)) is not None and is_below(value, least):
             yield f"{key} is {shorten(value)}, a whole number from {least} is expected"
+        elif LAYERS.fullmatch(key) and any(is_number(n) and n > MOST_LAYERS for n in list_values(value)):
+            yield f"{key} is {shorten(value)}, at most {MOST_LAYERS} is expected"
 
 
 def find_other_kind(key: str, value: object, default: object) -> str | None:
     """What a value should be that is of another kind than Transformers takes; ``default`` is its config class's own."""
     if RATES.fullmatch(key):
-        numbers = value if isinstance(value, list) else [value]
-        return None if all(is_number(number) and number >= 0 for number in numbers) else "a number from 0"
+        return None if all(is_number(number) and number >= 0 for number in list_values(value)) else "a number from 0"
     if isinstance(default, bool):
         return None if isinstance(value, bool) else "true or false"
     if FACTORS.fullmatch(key):
@@ -144,8 +148,7 @@ def find_other_kind(key: str, value: object, default: object) -> str | None:
     if key.endswith("rank") and value == "auto":  # by the width: Mamba's and Jamba's
         return None
     if isinstance(default, int) or (NUMBERS.fullmatch(key) and isinstance(value, str)):
-        numbers = value if isinstance(value, list) else [value]
-        return None if all(is_count(number, -math.inf, math.inf) for number in numbers) else "a whole number"
+        return None if all(is_count(number, -math.inf, math.inf) for number in list_values(value)) else "a whole number"
     if isinstance(default, float):
         return None if is_number(value) else "a number"
     if isinstance(default, str):
@@ -154,12 +157,22 @@ def find_other_kind(key: str, value: object, default: object) -> str | None:
 
 
 def is_number(value: object) -> TypeGuard[int | float]:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    """Whether it is one that can be computed with: not a whole one of so many digits that no float holds it."""
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:
+        return False
 
 
 def name_kinds(kinds: type | tuple[type, ...]) -> str:
     names: dict[type, str] = {str: "text", dict: "an object", list: "a list", type(None): "null"}
     return " or ".join(names[kind] for kind in (kinds if isinstance(kinds, tuple) else (kinds,)))
+
+
+def list_values(value: object) -> list:
+    return value if isinstance(value, list) else [value]
 
 
 def find_least(key: str) -> int | None:
@@ -184,7 +197,10 @@ def is_count(value: object, least: float, most: float) -> bool:
 
 
 def shorten(value: object) -> str:
-    text = json.dumps(value)
+    try:
+        text = json.dumps(value)
+    except ValueError:  # a product of such: Python writes no more than 4,300 digits
+        return "a number of thousands of digits"
     return text if len(text) <= 60 else text[:57] + "..."
 
 

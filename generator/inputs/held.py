@@ -147,9 +147,17 @@ def is_alive(pid: int) -> bool:
 
 @contextmanager
 def make_scratch() -> Generator[Path]:
-    """An empty folder among the temporary ones, readable by us alone, gone afterwards. What killed ones left goes too."""
-    sweep_scratch(Path(tempfile.gettempdir()))
-    folder = Path(tempfile.mkdtemp(prefix=f"perfgen-{os.getpid()}-"))
+    """An empty folder among the temporary ones, readable by us alone, gone afterwards. What killed ones left goes too.
+
+    Raises ``DestinationError`` where there can be none, as in a container that may only read.
+    """
+    try:
+        sweep_scratch(Path(tempfile.gettempdir()))
+        folder = Path(tempfile.mkdtemp(prefix=f"perfgen-{os.getpid()}-"))
+    except OSError as error:
+        raise DestinationError(
+            f"no folder takes temporary files: {error.strerror}", "set TMPDIR to one that does"
+        ) from error
     try:
         with hold_folder(folder):
             yield folder

@@ -25,7 +25,7 @@ def read_spec(source: ModelSource) -> ModelSpec:
         spec = size_model(config, source.name)
     except KeyError as error:
         raise SourceError(f"cannot size {source.path}: {error.args[0]}", SIZE_HINT) from error
-    except (TypeError, ValueError, AttributeError, ArithmeticError) as error:
+    except (TypeError, ValueError, AttributeError, ArithmeticError, IndexError) as error:
         raise SourceError(f"cannot size {source.path}: {error}", SIZE_HINT) from error
     for wrong in find_implausible(spec):
         raise SourceError(f"cannot size {source.path}: {wrong}", SIZE_HINT)

@@ -34,7 +34,8 @@ def show_plan(document: PlanDocument, *, every: bool = False) -> None:
     from rich.console import Console
 
     console = Console(highlight=False, soft_wrap=False)
-    if not console.is_terminal and "COLUMNS" not in os.environ:
+    unknown = not console.is_terminal and "COLUMNS" not in os.environ
+    if unknown or console.width < 1:  # COLUMNS=0, as containers without a terminal have it: nothing would be shown
         console.width = PIPED_COLUMNS
     if is_quiet():
         print_result(document, console)

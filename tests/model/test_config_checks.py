@@ -11,8 +11,9 @@ from huggingface_hub.errors import StrictDataclassError
 from generator import pipeline
 from generator.case.request import Request
 from generator.errors import SourceError
-from generator.inputs.config_checks import find_oddities
+from generator.inputs.config_checks import find_oddities, shorten
 from generator.model.catalog import load_catalog
+from generator.model.settings import load_defaults
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "models"
 SIZES = ("num_hidden_layers", "hidden_size", "num_attention_heads", "intermediate_size", "vocab_size", "head_dim")
@@ -54,6 +55,31 @@ def test_a_size_is_a_number_that_can_be(tmp_path, name, value):
         if key in config:
             said = refuse(tmp_path, config | {key: value})
             assert f"{key} is {json.dumps(value)}, a whole number from" in said
+
+
+ENDLESS = 10**400
+"""A whole number that JSON holds and no float."""
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ({"model_type": "llama", "hidden_size": ENDLESS}, "hidden_size is 1000"),
+        ({"model_type": "llama", "rope_theta": ENDLESS}, "rope_theta is 1000"),
+        ({"model_type": "qwen3_next", "linear_value_head_dim": ENDLESS}, "linear_value_head_dim is 1000"),
+        ({"model_type": "pegasus", "encoder_layers": 10**9}, "encoder_layers is 1000000000, at most 10000"),
+        ({"model_type": "swin", "depths": [2, 10**9]}, "depths is [2, 1000000000], at most 10000"),
+        ({"model_type": "swin", "depths": "gelu"}, "cannot size"),
+    ],
+    ids=str,
+)
+def test_what_no_machine_computes_with_is_refused_at_once(tmp_path, config, words):
+    """Tracebacks of the conversion to a float, and minutes for a billion layers that are looked at one by one."""
+    assert words in refuse(tmp_path, load_defaults()["types"][config["model_type"]]["defaults"] | config)
+
+
+def test_products_of_any_size_can_be_named():
+    assert shorten(10**5000) == "a number of thousands of digits"
 
 
 @pytest.mark.parametrize("key", TYPED)

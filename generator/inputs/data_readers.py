@@ -117,8 +117,7 @@ def read_json_documents(files: list[Path], lengths: Lengths) -> Iterator[tuple[s
         except (ValueError, RecursionError) as error:
             raise SourceError(f"{file}: {quote_error(error)}", "mend the file") from error
         for number, row in enumerate(rows, start=1):
-            wrong = f"no object but {type(row).__name__}"
-            yield f"{file}, row {number}", row if isinstance(row, dict) else wrong
+            yield f"{file}, row {number}", check_row(row)
 
 
 def parse_line(line: bytes) -> dict | str:
@@ -128,7 +127,17 @@ def parse_line(line: bytes) -> dict | str:
         return NOT_UTF8
     except (ValueError, RecursionError) as error:
         return f"not JSON: {error}"
-    return row if isinstance(row, dict) else f"no object but {type(row).__name__}"
+    return check_row(row)
+
+
+def check_row(row: object) -> dict | str:
+    """A row as data.py takes it, or why it does not."""
+    if not isinstance(row, dict):
+        return f"no object but {type(row).__name__}"
+    try:
+        return load_open_data().check_nesting(row)
+    except ValueError as error:
+        return str(error)
 
 
 def read_csv_rows(files: list[Path], lengths: Lengths) -> Iterator[tuple[str, dict | str]]:

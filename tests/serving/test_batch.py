@@ -115,6 +115,31 @@ def test_parquet_keeps_the_types_of_its_columns(project, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("lines", [9, 3000], ids=["fewer", "more"])
+def test_an_input_that_is_written_to_meanwhile_ends_the_job(project, tmp_path, lines):
+    """With fewer rows it was a traceback once all of them were computed; nothing that was read of another file is sealed."""
+    source, output = tmp_path / "in.txt", tmp_path / "out.jsonl"
+    parts, before = tmp_path / "out.jsonl.parts", "".join(f"line {number}\n" for number in range(2000))
+    source.write_text(before)
+    flags = ("--shard_rows", "2", "--max_new_tokens", "2")
+    with start(project, source, output, *flags) as process:
+        while not list(parts.glob("part-*")):
+            assert process.poll() is None, process.communicate()[1]
+            time.sleep(0.01)
+        process.send_signal(signal.SIGSTOP)
+        sealed = len(list(parts.glob("part-*")))
+        source.write_text("".join(f"other {number}\n" for number in range(lines)))
+        process.send_signal(signal.SIGCONT)
+        said = process.communicate(timeout=300)[1]
+    assert process.returncode == 1 and "was written to meanwhile: run again" in said and "Traceback" not in said
+    assert (
+        not output.exists() and len(list(parts.glob("part-*"))) <= sealed + 1
+    )  # one was between its look and its name
+    code, said = run(project, source, output, *flags)
+    assert code == 1 and f"input.rows was 2000, now {lines}" in said
+
+
+@pytest.mark.slow
 def test_a_job_is_resumed_only_with_what_it_was_begun_with(project, tmp_path):
     source, output = tmp_path / "in.txt.gz", tmp_path / "out.jsonl"
     source.write_bytes(gzip.compress("".join(f"line {number}\n" for number in range(60)).encode()))

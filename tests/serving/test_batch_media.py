@@ -38,6 +38,12 @@ def draw(shade: int) -> bytes:
     return content.getvalue()
 
 
+def draw_of_no_format() -> bytes:
+    content = io.BytesIO()
+    Image.new("RGB", (20, 14)).save(content, "DDS")
+    return content.getvalue()[:80] + bytes(4) + content.getvalue()[84:]
+
+
 def make_wave(hertz: float, seconds: float, rate: int = 16000) -> bytes:
     content = io.BytesIO()
     with wave.open(content, "wb") as file:
@@ -49,14 +55,18 @@ def make_wave(hertz: float, seconds: float, rate: int = 16000) -> bytes:
     return content.getvalue()
 
 
-def test_what_is_no_image_says_so_in_the_same_words_each_time(load, tmp_path):
+def load_media(load):
     for leaf in ("fields", "open_data", "sources"):
         load(leaf)
     for kind in ("jsonl", "csv", "txt"):
         load(f"rows/{kind}", f"rows_{kind}")
     for leaf in ("batch_input", "weights_identity"):
         load(f"serving/{leaf}", leaf)
-    media = load("serving/media")
+    return load("serving/media")
+
+
+def test_what_is_no_image_says_so_in_the_same_words_each_time(load, tmp_path):
+    media = load_media(load)
     (tmp_path / "a.png").write_bytes(draw(3))
     for value in ("a.png", str(tmp_path / "a.png"), draw(3), {"bytes": draw(3), "path": "x"}, {"path": "a.png"}):
         image = media.decode_image(media.read_media({"image": value}, "image", tmp_path))
@@ -70,6 +80,7 @@ def test_what_is_no_image_says_so_in_the_same_words_each_time(load, tmp_path):
         ({"bytes": None, "path": None}, "no path and no bytes"),
         (b"text", "no image of a format"),
         (draw(3)[:-30], "no image that can be read"),
+        (draw_of_no_format(), "no image that can be read: Unknown pixel format"),  # ended the job at every start
     ):
         said = set()
         for _ in range(2):
@@ -77,6 +88,20 @@ def test_what_is_no_image_says_so_in_the_same_words_each_time(load, tmp_path):
                 media.decode_image(media.read_media({"image": value}, "image", tmp_path))
             said.add(str(error.value))
         assert len(said) == 1
+
+
+def test_a_sound_whose_header_speaks_of_more_than_memory_holds_is_none(load):
+    soundfile = pytest.importorskip("soundfile")
+    pytest.importorskip("soxr")
+    import numpy as np
+
+    media, content = load_media(load), io.BytesIO()
+    soundfile.write(content, np.zeros(4000, "float32"), 16000, format="FLAC")
+    assert len(media.decode_sound(content.getvalue(), 16000)) == 4000
+    header = bytearray(content.getvalue())
+    header[21:26] = bytes([header[21] | 15]) + b"\xff" * 4  # STREAMINFO's 36 bits of samples
+    with pytest.raises(ValueError, match="no sound that can be held"):
+        media.decode_sound(bytes(header), 16000)
 
 
 @pytest.mark.slow

@@ -192,6 +192,26 @@ def test_columns_that_disagree_become_json(assembly, monkeypatch):
     assert table.column("mixed").to_pylist() == ['"a"', '"b"', "3"] and table.num_rows == 3
 
 
+def nest(levels: int) -> list:
+    return [nest(levels - 1)] if levels > 1 else [1]
+
+
+def test_rows_that_no_table_holds_as_they_are_are_written_as_text(assembly, tmp_path):
+    """A name that UTF-8 cannot hold ended every start before the output; lists in lists were written, and read by nobody."""
+    rows = [{"half \ud800": 1, "deep": nest(60), "list": nest(16)}, {"deep": None, "error": "half \ud800"}]
+    assembly.write_parquet_of_rows(tmp_path / "out.parquet", lambda: iter(rows), {"error": "string"})
+    first, second = pq.read_table(tmp_path / "out.parquet").to_pylist()
+    assert first == {"half \\ud800": 1, "deep": json.dumps(nest(60)), "list": nest(16), "error": None}
+    assert second == {"half \\ud800": None, "deep": None, "list": None, "error": "half \\ud800"}
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[1]", b"\xff", b"[" * 100_000])
+def test_a_record_that_is_damaged_is_named(shards, tmp_path, content):
+    (tmp_path / "job.json").write_bytes(content)
+    with pytest.raises(SystemExit, match=r"job\.json is not what was written there: remove it"):
+        shards.read_record(tmp_path / "job.json")
+
+
 @pytest.mark.parametrize("failed", [0, 3, 5], ids=["none", "first", "all"])
 def test_results_of_any_kind_have_the_type_of_those_that_are_there(assembly, monkeypatch, tmp_path, failed):
     """A table whose first thousand texts are empty, in a classification: the output was never written."""

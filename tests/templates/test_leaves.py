@@ -388,6 +388,20 @@ def test_a_damaged_file_is_what_its_reader_says_it_raises(load, tmp_path, kind):
             leaf.parse_row(b"[" * 100_000)
 
 
+def test_a_row_that_nests_too_deep_is_none(load):
+    """Python reads 990 levels and writes fewer: what was taken could not be written again."""
+    load("open_data")
+    for leaf, read in ((load("rows/jsonl", "rows"), bytes), (load("rows/json", "rows"), json.loads)):
+        for levels, fits in ((99, True), (100, False), (900, False)):
+            line = b'{"few": [1, [2, {}]], "x": ' + b'[{"a":' * (levels // 2) + b"[" * (levels % 2)
+            line += b"1" + b"]" * (levels % 2) + b"}]" * (levels // 2) + b"}"
+            if fits:
+                assert leaf.parse_row(read(line)) == json.loads(line)
+            else:
+                with pytest.raises(ValueError, match="nests deeper than 100 levels"):
+                    leaf.parse_row(read(line))
+
+
 @pytest.mark.parametrize(
     ("head", "name"),
     [

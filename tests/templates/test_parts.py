@@ -255,6 +255,38 @@ def test_the_stream_of_tokens_is_that_of_one_process(tmp_path, load_data, monkey
             data.load_texts(config)
 
 
+@pytest.mark.parametrize("change", ["longer", "replaced", "gone"])
+def test_a_file_that_is_written_to_while_it_is_read_ends_the_run(tmp_path, load_data, monkeypatch, change):  # noqa: F811
+    """Its rows were trained on, and kept as those of the file that was there before."""
+    import yaml
+
+    project = render_small_project(tmp_path, '{"text": "Paris is the capital"}\n' * 90, "d.jsonl", seq_len=16)
+    data, config = load_data(project), yaml.safe_load((project / "config.yaml").read_text())
+    monkeypatch.setattr(sys.modules["parts"].config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    monkeypatch.setattr(sys.modules["parts"], "count_cores", lambda: 1)
+    file, read_rows = tmp_path / "d.jsonl", data.read_rows
+
+    def read_and_write(*place):
+        for number, row in read_rows(*place):
+            if number == 50:
+                if change == "longer":
+                    with file.open("a") as end:
+                        end.write('{"text": "more"}\n')
+                else:
+                    file.rename(tmp_path / "old")
+                if change == "replaced":
+                    file.write_text('{"text": "Rome is the capital!"}\n' * 90)
+            yield number, row
+
+    monkeypatch.setattr(data, "read_rows", read_and_write)
+    with pytest.raises(SystemExit, match=r"d\.jsonl was written to while it was read: run again"):
+        data.load_texts(config)
+    assert not list((tmp_path / "cache").rglob("*.arrow"))
+    monkeypatch.setattr(data, "read_rows", read_rows)
+    if change != "gone":
+        assert len(data.load_texts(config)) == (91 if change == "longer" else 90)
+
+
 def test_token_ids_are_those_of_the_tokenizer_itself(tmp_path, load_data):  # noqa: F811
     """Whatever its file says of truncation and padding; one that has a method of its own is asked itself."""
     from transformers import AutoTokenizer, TokenizersBackend

@@ -61,13 +61,11 @@ class Shards:
     def open_job(self, job: dict) -> None:
         """Go on with a job, or begin it. Ends the process where the one that was begun is another."""
         path = self.folder / JOB
-        if path.exists():
-            begun = json.loads(path.read_text(encoding="utf-8"))
-            if changes := list_changes(begun, job):
-                sys.exit(
-                    f"{self.folder} was begun otherwise: {'; '.join(changes)}.\n"
-                    f"Undo that, name another --output, or remove {self.folder.name} to begin anew."
-                )
+        if path.exists() and (changes := list_changes(read_record(path), job)):
+            sys.exit(
+                f"{self.folder} was begun otherwise: {'; '.join(changes)}.\n"
+                f"Undo that, name another --output, or remove {self.folder.name} to begin anew."
+            )
         self.write(JOB, json.dumps(job, indent=2).encode())
 
     def write(self, name: str, content: bytes) -> None:
@@ -104,6 +102,13 @@ class Shards:
             return None
         return lines
 
+    def read_sealed(self, number: int) -> list[bytes]:
+        """The lines of a shard that was done. Ends the process where it is no more."""
+        lines = self.read(number)
+        if lines is None:
+            sys.exit(f"{self.folder / self.name(number)} has changed since it was sealed: run again")
+        return lines
+
     def remove(self) -> None:
         """The lock last: until then nobody begins there. Where somebody does after that, the folder is theirs."""
         for path in self.folder.iterdir():
@@ -113,6 +118,17 @@ class Shards:
         os.close(self.lock)
         with suppress(OSError):
             self.folder.rmdir()
+
+
+def read_record(path: Path) -> dict:
+    """What a job is, or was. Ends the process where the file says nothing of one."""
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError):
+        record = None
+    if not isinstance(record, dict):
+        sys.exit(f"{path} is not what was written there: remove it, and run again")
+    return record
 
 
 def dump_line(row: dict) -> bytes:

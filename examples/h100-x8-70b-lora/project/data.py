@@ -65,7 +65,7 @@ def load_examples(config: dict) -> Dataset:
     for file in files:
         if not file.is_file():
             sys.exit(f"{file}: no such file{f', but a link to {file.readlink()}' if file.is_symlink() else ''}")
-    stamps = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+    stamps = {str(file): stamp_file(file) for file in files}
     pieces = [((file, span), size) for file in files for span, size in list_spans(file)]
     parts, sizes = group_pieces([piece for piece, _ in pieces], [size for _, size in pieces])
 
@@ -73,9 +73,22 @@ def load_examples(config: dict) -> Dataset:
         skipped = 0
         for file, span in part:
             skipped += yield from make_examples(read_file(file, span), config, partial(name_row, file, span[0]))
+            end_if_written(file, stamps[str(file)])
         return skipped
 
     return keep_examples(parts, sizes, read_part, config, stamps)
+
+
+def stamp_file(file: Path) -> tuple[int, int]:
+    """What changes when a file is written to."""
+    state = file.stat()
+    return state.st_size, state.st_mtime_ns
+
+
+def end_if_written(file: Path, stamp: tuple[int, int]) -> None:
+    """Or rows of another file, or of half of one, would be kept as those of the one that was there at the beginning."""
+    if not file.is_file() or stamp_file(file) != stamp:
+        sys.exit(f"{file} was written to while it was read: run again when it is complete")
 
 
 def name_row(file: Path, start: int, number: int) -> str:

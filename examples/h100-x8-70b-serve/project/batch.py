@@ -21,7 +21,7 @@ from batch_input import Row, check_input, choose_column, choose_format, cut_shar
 from batch_work import Work
 from masking import mask_messages
 from progress_line import ProgressLine, format_duration
-from shards import DRAFT, JOB, Shards, end_unwritable, list_changes
+from shards import DRAFT, JOB, Shards, end_unwritable, list_changes, read_record
 from terminal import parse_flags
 
 HERE = Path(__file__).resolve().parent
@@ -47,7 +47,7 @@ def main() -> None:
         if output.exists():
             return finish_complete(shards, report, job)
         shards.open_job(job)
-        counts = compute_shards(shards, args, job["input"]["rows"])
+        counts = compute_shards(shards, args, job)
         assemble(shards, args, job, report, counts)
     except OSError as error:
         if error.filename is not None and Path(error.filename) == args.input:  # gone meanwhile
@@ -98,7 +98,7 @@ def describe_job(args: argparse.Namespace, shards: Shards) -> dict:
     state = args.input.stat()
     seen = {"path": str(args.input.resolve()), "bytes": state.st_size, "written_ns": state.st_mtime_ns}
     path = shards.folder / JOB
-    begun = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    begun = read_record(path) if path.exists() else {}
     if begun.get("seen") == seen and begun["settings"]["limit"] == args.limit:
         rows = begun["input"]
     else:
@@ -115,7 +115,7 @@ def finish_complete(shards: Shards, report: Path, job: dict) -> None:
     moved = own.exists() and not (shards.folder / f"{DRAFT}-output").exists()  # ended between two renamings
     if moved:
         own.replace(report)
-    done = json.loads(report.read_text(encoding="utf-8"))["job"] if report.exists() else {}
+    done = read_record(report).get("job") or {} if report.exists() else {}
     changes = list_changes(done, job)
     if moved or not changes or not (shards.folder / JOB).exists():  # a kill may have left parts beside the whole
         shards.remove()
@@ -127,8 +127,9 @@ def finish_complete(shards: Shards, report: Path, job: dict) -> None:
     print(f"{shards.output} is complete already", file=sys.stderr)
 
 
-def compute_shards(shards: Shards, args: argparse.Namespace, total: int) -> dict[str, int]:
+def compute_shards(shards: Shards, args: argparse.Namespace, job: dict) -> dict[str, int]:
     """Compute and seal what is missing; what all rows hold together."""
+    total = job["input"]["rows"]
     work, counts = None, dict.fromkeys(("rows", "errors", "prompt_tokens", "new_tokens"), 0)
     line, began, fresh = ProgressLine(), 0.0, dict.fromkeys(counts, 0)
     with ExitStack() as opened:
@@ -147,6 +148,7 @@ def compute_shards(shards: Shards, args: argparse.Namespace, total: int) -> dict
                     results[place] = result
                 count_results(fresh, (result for _, result in done))
                 line.show(describe_progress(counts["rows"] + fresh["rows"], total, fresh, time.monotonic() - began))
+            end_if_written(args.input, job["seen"])  # else these rows may be of neither file
             shards.seal(number, results)
     line.show(describe_progress(counts["rows"] + fresh["rows"], total, fresh, time.monotonic() - began), at_once=True)
     line.close()
@@ -175,15 +177,13 @@ def describe_progress(done: int, total: int, fresh: dict[str, int], seconds: flo
 def assemble(shards: Shards, args: argparse.Namespace, job: dict, report: Path, counts: dict[str, int]) -> None:
     """The output from the shards, in one move; then what they were."""
     draft = shards.folder / f"{DRAFT}-output"
-    if shards.output.suffix.lower() == ".jsonl":
-        write_jsonl(draft, read_merged(shards, args))
-    elif choose_format(args.input) == ".parquet":
-        write_parquet_of_parquet(draft, args.input, partial(read_results, shards, args), counts["rows"], Work.COLUMNS)
-    else:
-        write_parquet_of_rows(draft, partial(read_merged, shards, args), Work.COLUMNS)
-    state = args.input.stat()
-    if (state.st_size, state.st_mtime_ns) != (job["seen"]["bytes"], job["seen"]["written_ns"]):
-        sys.exit(f"--input {args.input} was written to meanwhile: run again, to see whether the rows are the same")
+    end_if_written(args.input, job["seen"])
+    try:
+        write_output(draft, shards, args, counts["rows"])
+    except ValueError:  # rows and results do not fit
+        end_if_written(args.input, job["seen"])
+        raise
+    end_if_written(args.input, job["seen"])
     shards.write(REPORT, json.dumps({"schema": 1, **counts, "job": job}, indent=2).encode() + b"\n")
     if shards.output.exists():
         sys.exit(f"--output {shards.output} was made by something else meanwhile: move it away, and run again")
@@ -197,16 +197,32 @@ def assemble(shards: Shards, args: argparse.Namespace, job: dict, report: Path, 
     )
 
 
+def end_if_written(file: Path, seen: dict) -> None:
+    """Ends the process where the input is not the file whose rows were counted."""
+    state = file.stat()
+    if (state.st_size, state.st_mtime_ns) != (seen["bytes"], seen["written_ns"]):
+        sys.exit(f"--input {file} was written to meanwhile: run again, to see whether the rows are the same")
+
+
+def write_output(draft: Path, shards: Shards, args: argparse.Namespace, rows: int) -> None:
+    if shards.output.suffix.lower() == ".jsonl":
+        write_jsonl(draft, read_merged(shards, args))
+    elif choose_format(args.input) == ".parquet":
+        write_parquet_of_parquet(draft, args.input, partial(read_results, shards, args), rows, Work.COLUMNS)
+    else:
+        write_parquet_of_rows(draft, partial(read_merged, shards, args), Work.COLUMNS)
+
+
 def read_merged(shards: Shards, args: argparse.Namespace) -> Iterator[dict]:
     """Rows of the input with what was computed for them."""
     for number, shard in enumerate(cut_input(args, None)):
-        for row, line in zip(shard, shards.read(number) or [], strict=True):
+        for row, line in zip(shard, shards.read_sealed(number), strict=True):
             yield merge_row(row.values, json.loads(line))
 
 
 def read_results(shards: Shards, args: argparse.Namespace) -> Iterator[dict]:
     for number, _ in enumerate(cut_input(args, [args.column, *Work.READS])):
-        yield from map(json.loads, shards.read(number) or [])
+        yield from map(json.loads, shards.read_sealed(number))
 
 
 def cut_input(args: argparse.Namespace, columns: list[str] | None) -> Iterator[list[Row]]:

@@ -27,6 +27,26 @@ def open_data(file: Path) -> io.BufferedReader:
     return io.BufferedReader(OPENERS.get(file.suffix.lower(), open)(file, "rb"))
 
 
+MOST_NESTED = 100
+"""Levels of a row: to write it again takes more of Python's stack than reading it did, and tables hold fewer still."""
+
+
+def check_nesting(row: dict) -> dict:
+    """ValueError for a row that nests deeper."""
+    if is_nested(row, MOST_NESTED):
+        raise ValueError(f"it nests deeper than {MOST_NESTED} levels")
+    return row
+
+
+def is_nested(value: object, levels: int) -> bool:
+    """Whether more lists and objects than so many stand one in the other."""
+    level = [value] if isinstance(value, (dict, list)) else []
+    for _ in range(levels):
+        items = (part.values() if isinstance(part, dict) else part for part in level)
+        level = [item for part in items for item in part if isinstance(item, (dict, list))]
+    return bool(level)
+
+
 SPAN_BYTES = 8 << 20
 """Of lines that are read by one process."""
 

@@ -7,8 +7,11 @@ from itertools import islice
 from pathlib import Path
 
 from batch_input import BATCH_ROWS, open_parquet
+from open_data import is_nested
 from shards import dump_line
 
+TABLE_NESTED = 16
+"""Levels of a value in a column of its own: Arrow writes Parquet that nests deeper than it reads (about 40 lists)."""
 OWN = "input_"
 """Before the name of a column of the input that has the name of one that is computed."""
 
@@ -38,9 +41,12 @@ def write_parquet_of_rows(path: Path, read_rows, computed: dict[str, str]) -> No
     """Rows of text formats: read twice, for the types of the columns first. ``read_rows`` begins anew at each call."""
     import pyarrow as pa
 
-    schema, texts = find_schema(read_rows(), computed)
+    def read_named() -> Iterator[dict]:
+        return ({convert_value(name): value for name, value in row.items()} for row in read_rows())
+
+    schema, texts = find_schema(read_named(), computed)
     batches = (
-        pa.RecordBatch.from_pylist([convert_row(row, texts) for row in part], schema) for part in cut(read_rows())
+        pa.RecordBatch.from_pylist([convert_row(row, texts) for row in part], schema) for part in cut(read_named())
     )
     write_batches(path, batches, schema)
 
@@ -92,6 +98,9 @@ def find_schema(rows: Iterable[dict], computed: dict[str, str]):
     for part in cut(rows):
         for name in dict.fromkeys(name for row in part for name in row):
             if name in texts:
+                continue
+            if any(is_nested(row.get(name), TABLE_NESTED) for row in part):
+                texts.add(name)
                 continue
             try:
                 kind = pa.array([convert_value(row.get(name)) for row in part]).type

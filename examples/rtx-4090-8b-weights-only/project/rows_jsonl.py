@@ -24,4 +24,5 @@ def parse_row(line: bytes) -> dict:
         raise ValueError(error) from None
     if not isinstance(row, dict):
         raise ValueError("not a JSON object")
-    return row
+    few = line.count(b"[") + line.count(b"{") <= open_data.MOST_NESTED
+    return row if few else open_data.check_nesting(row)

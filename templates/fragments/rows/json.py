@@ -48,4 +48,4 @@ def holds_turns(rows: list[dict]) -> bool:
 def parse_row(row: object) -> dict:
     if not isinstance(row, dict):
         raise ValueError(f"no object but {type(row).__name__}")
-    return row
+    return open_data.check_nesting(row)

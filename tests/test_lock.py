@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -287,3 +288,34 @@ def test_nothing_is_written_where_locking_fails(places, tmp_path, monkeypatch):
 def test_locking_is_no_part_of_a_dry_run(places, tmp_path, monkeypatch):
     with pytest.raises(UsageError, match="--dry-run"):
         write_locked(places, tmp_path, monkeypatch, dry_run=True)
+
+
+def test_a_disk_that_is_full_leaves_every_file_as_it_was(load, tmp_path, monkeypatch):
+    """plan.json, and a Dockerfile with its owner's lines, were cut to nothing first."""
+    lock = load("lock")
+    image = load("lock_image")
+    names = {"LOCK": "requirements.lock", "PLAN": "plan.json", "DOCKERFILE": "Dockerfile"}
+    for name, file in names.items():
+        (tmp_path / file).write_text('{"schema": 1}' if name == "PLAN" else "FROM python:3.11\n")
+        (tmp_path / file).chmod(0o640)
+        monkeypatch.setattr(image if name == "DOCKERFILE" else lock, name, tmp_path / file)
+    monkeypatch.setattr(lock, "read_wanted", lambda: (["alpha==1.0"], None))
+    before = {path.name: path.read_text() for path in tmp_path.iterdir()}
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    writes = (lambda: lock.write_lock([]), lock.record, lambda: image.write_base("python:3.11@sha256:0"))
+    for write in writes:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
+        try:
+            with pytest.raises(SystemExit, match=r"cannot be written .*, and is as it was"):
+                write()
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        assert {path.name: path.read_text() for path in tmp_path.iterdir()} == before
+    for write in writes:
+        write()
+    after = {path.name: path.read_text() for path in tmp_path.iterdir()}
+    assert after.keys() == before.keys() and not after.items() & before.items()
+    assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {0o640}
+    (tmp_path / "plan.json").write_text("")
+    with pytest.raises(SystemExit, match=r"plan\.json is no JSON"):
+        lock.record()

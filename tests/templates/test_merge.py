@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -73,6 +74,20 @@ def test_a_model_is_merged_beside_what_others_put_there(merge, tmp_path, monkeyp
     assert tokenizer.eos_token_id in merged.generation_config.eos_token_id  # where servers end an answer
     with pytest.raises(SystemExit, match="exists: remove it"):
         run(merge, monkeypatch, "--output", output)
+
+
+def test_a_disk_that_gets_full_keeps_nothing_of_half_a_model(merge, tmp_path, monkeypatch):
+    """It stayed in a folder that nobody sees, and took the room that was missing; and the end was a traceback."""
+
+    def fail(path: Path) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+    monkeypatch.setattr(merge, "sync_to_disk", fail)
+    monkeypatch.setattr("sys.argv", ["merge.py", "--output", str(tmp_path / "out")])
+    before = {path.name for path in tmp_path.iterdir()}
+    with pytest.raises(SystemExit, match=r"No space left on device.*\n.*free some space and run again"):
+        merge.run_main(merge.main)
+    assert {path.name for path in tmp_path.iterdir()} == before
 
 
 def test_a_draft_that_is_not_its_own_is_left_alone(merge, tmp_path, monkeypatch):

@@ -10,7 +10,7 @@ import urllib.parse
 import urllib.request
 from email.message import Message
 
-from lock import HERE, PYTHON, hide_secrets, lock_packages, record, report, write_lock
+from lock import HERE, PYTHON, hide_secrets, lock_packages, record, replace_file, report, write_lock
 
 DOCKERFILE = HERE / "Dockerfile"
 MANIFESTS = (
@@ -90,7 +90,7 @@ def ask(url: str, headers: dict[str, str], method: str) -> tuple[Message, bytes]
 
 def write_base(image: str) -> None:
     text = DOCKERFILE.read_text(encoding="utf-8")
-    DOCKERFILE.write_text(re.sub(r"^FROM \S+$", f"FROM {image}", text, count=1, flags=re.MULTILINE), encoding="utf-8")
+    replace_file(DOCKERFILE, re.sub(r"^FROM \S+$", f"FROM {image}", text, count=1, flags=re.MULTILINE))
 
 
 def main() -> None:

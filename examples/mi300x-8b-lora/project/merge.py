@@ -27,12 +27,12 @@ from transformers import (
 
 from finished_runs import choose_run
 from loaded_weights import check_loaded
-from masking import mask_messages
 from run_folder import LOCK, lock_folder
 from run_identity import check_base
 from seals import sync_to_disk
 from sources import find_source
 from stop_tokens import list_stop_tokens
+from stopping import run_main
 from terminal import parse_flags
 
 HERE = Path(__file__).resolve().parent
@@ -75,14 +75,18 @@ def main() -> None:
 
     if merged.can_generate():  # servers read there where an answer ends
         merged.generation_config.eos_token_id = list_stop_tokens(merged, tokenizer)
-    merged.save_pretrained(draft)
-    tokenizer.save_pretrained(draft)
-    for name in ("run.json", "README.md", "labels.json"):
-        if (run / name).is_file():
-            shutil.copy(run / name, draft)
-    for path in draft.iterdir():
-        if path.name != LOCK:  # closing it again would give the lock up
-            sync_to_disk(path)
+    try:
+        merged.save_pretrained(draft)
+        tokenizer.save_pretrained(draft)
+        for name in ("run.json", "README.md", "labels.json"):
+            if (run / name).is_file():
+                shutil.copy(run / name, draft)
+        for path in draft.iterdir():
+            if path.name != LOCK:  # closing it again would give the lock up
+                sync_to_disk(path)
+    except BaseException:  # half a model on a disk that is full, in a folder that nobody sees
+        shutil.rmtree(draft, ignore_errors=True)
+        raise
     draft.rename(output)
     (output / LOCK).unlink()
     print(f"{output}: python infer.py --model {output}; a server of it: perfgen init DIR --mode infer --model {output}")
@@ -161,5 +165,4 @@ def compare(merged: torch.Tensor, adapted: torch.Tensor) -> tuple[float, float]:
 
 
 if __name__ == "__main__":
-    mask_messages()
-    main()
+    run_main(main)

@@ -9,10 +9,12 @@ import hashlib
 import json
 import platform
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
 import tomllib
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -93,7 +95,22 @@ def write_lock(packages: list[dict]) -> None:
     _, index = read_wanted()
     head = f"# Written by `make lock`.\n# of pyproject.toml: {wanted}\n"
     head += f"--extra-index-url {index}\n" if index else ""
-    LOCK.write_text(head + "".join(f"{entry}\n" for entry in sorted(lines + others)), encoding="utf-8")
+    replace_file(LOCK, head + "".join(f"{entry}\n" for entry in sorted(lines + others)))
+
+
+def replace_file(path: Path, text: str) -> None:
+    """At once: a disk that is full leaves the file that was there. Ends the process where it takes no other."""
+    path = path.resolve()
+    draft = path.with_name(f"{path.name}.tmp")
+    try:
+        draft.write_text(text, encoding="utf-8")
+        if path.exists():
+            shutil.copymode(path, draft)
+        draft.replace(path)
+    except OSError as error:
+        with suppress(OSError):
+            draft.unlink()
+        sys.exit(f"make lock: {path} cannot be written ({error.strerror}), and is as it was")
 
 
 def read_header() -> str | None:
@@ -122,7 +139,10 @@ def record(image: str | None = None) -> None:
     """What was locked, in plan.json too; the base image that stands there stays, unless another is given."""
     if not PLAN.is_file():
         return
-    plan = json.loads(PLAN.read_text(encoding="utf-8"))
+    try:
+        plan = json.loads(PLAN.read_text(encoding="utf-8"))
+    except ValueError as error:
+        sys.exit(f"make lock: {PLAN} is no JSON ({error}): what was locked is not written there")
     image = image or plan.get("lock", {}).get("image")
     packages: dict[str, dict[str, str]] = {}
     for entry in read_entries():
@@ -131,7 +151,7 @@ def record(image: str | None = None) -> None:
         packages.setdefault(rest.split(" \\\n")[0], {})[name] = version
     sha256 = hashlib.sha256(LOCK.read_bytes()).hexdigest()
     plan["lock"] = {"image": image, "requirements_sha256": sha256, "packages": packages}
-    PLAN.write_text(json.dumps(plan, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    replace_file(PLAN, json.dumps(plan, indent=2, ensure_ascii=False) + "\n")
 
 
 def report(packages: list[dict]) -> None:

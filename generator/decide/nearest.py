@@ -48,7 +48,7 @@ def list_largest(level: LevelSearch) -> list[tuple[Needs, Members, Layout]]:
         most = max((x.devices for x in layouts), default=0)
         for layout in (x for x in layouts if x.devices == most):
             run = relaxation.build_run(members, layout, 0)
-            gib, host = min(relaxation.list_static_gib(run)), relaxation.find_least_host_gib(run)
+            gib, host = min(relaxation.list_static_gib(members, run)), relaxation.find_least_host_gib(run)
             listed.append((measure_needs(space, gib, host), members, layout))
     return sorted(listed, key=lambda item: item[0])
 

@@ -37,8 +37,10 @@ class Relaxation:
     ):
         self.space, self.case, self.open = space, space.case, open_members
         self.free, self.memory_axes = free, memory_axes
-        self._savings: list[dict[str, Any]] | None = None
-        self._optimizers: list[OptimizerState] | None = None
+        self._savings: dict[tuple[Members, ...], list[dict[str, Any]]] = {}
+        every = (t for open_to_it in open_members.values() for t in open_to_it)
+        self.setting_optimizers = [t for t in every if "optimizer" in space.effects(t, ONE_DEVICE)]
+        self._optimizers: dict[Members, list[OptimizerState]] = {}
         self._standing: dict[tuple[Members, int], tuple[Members, ...]] = {}
 
     def list_standing(self, members: Members, depth: int) -> tuple[Members, ...]:
@@ -77,31 +79,31 @@ class Relaxation:
         """Whether the device holds the weights, whatever the optimizer and the batch."""
         return self.states_fit(run.but(optimizer=LEAST_STATES))
 
-    def some_states_fit(self, run: Execution) -> bool:
-        """Whether the device holds weights and states of one of the optimizers, whatever the batch."""
+    def some_states_fit(self, members: Members, run: Execution) -> bool:
+        """Whether the device holds weights and states of one of the optimizers beside ``members``, whatever the batch."""
         if self.states_fit(run):
             return True
         # most that do not fit do not even without states
         usable = self.space.find_usable_gib(run)
-        return self.weights_fit(run) and any(gib <= usable for gib in self.list_static_gib(run))
+        return self.weights_fit(run) and any(gib <= usable for gib in self.list_static_gib(members, run))
 
-    def list_static_gib(self, run: Execution) -> Iterator[float]:
+    def list_static_gib(self, members: Members, run: Execution) -> Iterator[float]:
         """What weights and states take at the optimizer step's moment, by optimizer."""
-        return (self.find_static_gib(run.but(optimizer=kind)) for kind in self.list_optimizers(run))
+        return (self.find_static_gib(run.but(optimizer=kind)) for kind in self.list_optimizers(members, run))
 
     def find_static_gib(self, run: Execution) -> float:
         """What weights and states take at the optimizer step's moment; inference has none."""
         return 0.0 if run.mode == "infer" else self.space.cost.static_gib(run)
 
-    def list_optimizers(self, run: Execution) -> list[OptimizerState]:
-        """The optimizers that the open members may set, what is leanest in the first run that was asked for first."""
-        if self._optimizers is None:
-            effects = [self.space.effects(t, ONE_DEVICE) for members in self.open.values() for t in members]
-            kinds: Iterable[OptimizerState] = dict.fromkeys(e["optimizer"] for e in effects if "optimizer" in e) or (
-                ADAM,
-            )
-            self._optimizers = sorted(kinds, key=lambda kind: self.find_static_gib(run.but(optimizer=kind)))
-        return self._optimizers
+    def list_optimizers(self, members: Members, run: Execution) -> list[OptimizerState]:
+        """The optimizers that the open techniques beside ``members`` may set, what is leanest in the first run that was asked for first."""
+        foes = self.space.list_foes(members)
+        beside = tuple([t for t in self.setting_optimizers if t not in foes])
+        if beside not in self._optimizers:
+            kinds = dict.fromkeys(self.space.effects(t, ONE_DEVICE)["optimizer"] for t in beside) or (ADAM,)
+            leanest_first = sorted(kinds, key=lambda kind: self.find_static_gib(run.but(optimizer=kind)))
+            self._optimizers[beside] = leanest_first
+        return self._optimizers[beside]
 
     def least_seconds(self, members: Members, run: Execution, splits: Splits) -> float:
         """None of the splits takes less: each part of a step's time only grows, or only falls, with the micro-batch."""
@@ -122,8 +124,10 @@ class Relaxation:
         """What is decided with each way in which the rest may save memory; none where weights and states alone are too large, for the
         device or for the host."""
         run = self.build_run(members, layout, 0)
-        fits = self.some_states_fit(run) and self.host_may_hold(run, split_batch(self.case, layout.dp))
-        return LeanestRuns(self, run, [run.but(**saving) for saving in self.list_savings()] if fits else [])
+        fits = self.some_states_fit(members, run) and self.host_may_hold(run, split_batch(self.case, layout.dp))
+        return LeanestRuns(
+            self, members, run, [run.but(**saving) for saving in self.list_savings(members)] if fits else []
+        )
 
     def host_may_hold(self, run: Execution, splits: Splits) -> bool:
         """Whether the host can hold what any completion offloads: what is undecided adds to it."""
@@ -160,19 +164,22 @@ class Relaxation:
             known[key] = self.space.cost.peak_gib(run.but_split(split))
         return known[key]
 
-    def list_savings(self) -> list[dict[str, Any]]:
-        """Every combination of what the undecided axes can set that memory depends on, the optimizer apart."""
-        if self._savings is None:
-            self._savings = [{}]
-            for axis in self.memory_axes:
-                distinct = self._list_savings_of(axis)
-                self._savings = [have | more for have in self._savings for more in distinct]
+    def list_savings(self, members: Members) -> list[dict[str, Any]]:
+        """Every combination of what the undecided axes can set beside ``members`` that memory depends on, the optimizer apart."""
+        foes = self.space.list_foes(members)
+        beside = tuple([tuple([t for t in self.open[axis.name] if t not in foes]) for axis in self.memory_axes])
+        if beside not in self._savings:
+            savings: list[dict[str, Any]] = [{}]
+            for standing in beside:
+                distinct = self._list_distinct(standing)
+                savings = [have | more for have in savings for more in distinct]
             # what is slowest saves most: it is asked first
-            self._savings.sort(key=lambda saving: sum(FASTEST[n](v) for n, v in saving.items()), reverse=True)
-        return self._savings
+            savings.sort(key=lambda saving: sum(FASTEST[n](v) for n, v in saving.items()), reverse=True)
+            self._savings[beside] = savings
+        return self._savings[beside]
 
-    def _list_savings_of(self, axis: Axis) -> list[dict[str, Any]]:
-        effects = [self.space.effects(t, ONE_DEVICE) for t in self.open[axis.name]]
+    def _list_distinct(self, members: Members) -> list[dict[str, Any]]:
+        effects = [self.space.effects(t, ONE_DEVICE) for t in members]
         names = {name for e in effects for name in e} - NEUTRAL - {"optimizer", "optimizer_fused"}
         each = [{name: e.get(name, DEFAULTS[name]) for name in names} for e in effects]
         return [values for place, values in enumerate(each) if values not in each[:place]]
@@ -199,8 +206,8 @@ def join_fastest(each: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 class LeanestRuns:
     """A partly decided script, once for each way in which what is undecided may save memory, the optimizer apart."""
 
-    def __init__(self, relaxation: Relaxation, decided: Execution, runs: list[Execution]):
-        self.relaxation, self.decided, self.runs = relaxation, decided, runs
+    def __init__(self, relaxation: Relaxation, members: Members, decided: Execution, runs: list[Execution]):
+        self.relaxation, self.members, self.decided, self.runs = relaxation, members, decided, runs
         self._lean: list[OptimizerState] = []
 
     def fit(self, split: Split) -> bool:
@@ -215,7 +222,7 @@ class LeanestRuns:
         """All but those that need as much as one before in everything that memory depends on. The first is asked at once: where it
         fits, nobody asks for the others."""
         relaxation, cost = self.relaxation, self.relaxation.space.cost
-        kinds = relaxation.list_optimizers(self.decided)
+        kinds = relaxation.list_optimizers(self.members, self.decided)
         yield kinds[0]
         if not self._lean:
             self._lean = cost.drop_heavier_optimizers(self.decided, kinds)

@@ -106,7 +106,7 @@ def bound_branch(root: Space, relaxation: Relaxation, branch: Branch) -> Branch 
     if known is not None and not known.is_bounded:
         run = relaxation.build_run(*key, 0)
         bounded = None
-        if relaxation.some_states_fit(run):
+        if relaxation.some_states_fit(branch.members, run):
             seconds = relaxation.least_seconds(branch.members, run, split_batch(root.case, branch.layout.dp))
             bounded = replace(known, seconds=max(seconds, known.seconds), is_bounded=True)
         known = root.branches[key] = bounded

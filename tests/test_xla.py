@@ -19,7 +19,7 @@ from generator.decide.space import OF_A_COMPILER
 from generator.emit.fixed import list_rows
 from generator.emit.plan_json import to_json
 from generator.emit.render import render
-from generator.errors import NotEmitted, UsageError
+from generator.errors import NotEmitted, NothingFits, UsageError
 from generator.pipeline import document_request, plan_request
 from hwdetect.spec import SpecError, parse_spec
 
@@ -89,6 +89,25 @@ def test_a_tokenizer_without_a_chat_template_gets_one_there_too(tmp_path):
     assert called.index("ensure_chat_template") < called.index("tokenize_examples")
     assert "ensure_chat_template(tokenizer)" in (tmp_path / "project/data.py").read_text()
     assert (tmp_path / "project/chat_template.py").is_file()
+
+
+@pytest.mark.parametrize("task", ["causal-lm", "sft"])
+@pytest.mark.parametrize("work", [{"train": "lora"}, {"model": SMALL, "config": None}])
+@pytest.mark.parametrize("where", [{"hardware": "tpu-v5e-8"}, {"hardware": "cpu:8", "framework": "pytorch-xla"}])
+def test_what_no_project_is_made_of_is_priced_and_says_so(task, work, where):
+    """Adapters, random weights: SFTTrainer, which has no project there either, has no say in the loss."""
+    planned = plan_request(ask(task=task, data=None, **work, **where))
+    assert planned.plan.best.choice["loss"] == "plain"
+    assert any("no project is made" in note.text for note in planned.notes)
+
+
+@pytest.mark.parametrize("framework", [None, "pytorch-xla", "tensorflow"])
+def test_a_cpu_that_is_too_small_is_said_whatever_the_framework(framework):
+    """Larger machines are looked for among those that have it."""
+    large = {"model": str(ROOT / "examples/models/llama-3.1-70b.json"), "config": None, "data": None}
+    with pytest.raises(NothingFits, match="short") as refused:
+        plan_request(ask(hardware="cpu:4", host_memory="32gb", framework=framework, **large))
+    assert not (framework and any("--hardware" in rung.option for rung in refused.value.ladder))
 
 
 def test_what_divides_over_several_hosts_is_not_emitted():

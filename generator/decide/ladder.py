@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from generator.case.case import Case
 from generator.case.devices import make_case
-from generator.case.vendors import find_vendor
+from generator.case.vendors import Vendor, find_vendor
 from generator.case.workload import TRAINED, check_workload
 from generator.cost.bounds import NEUTRAL
 from generator.cost.of_case import build_cost_model
@@ -229,7 +229,7 @@ def list_larger_devices(case: Case) -> list[Device]:
     by_size: dict[int, Device] = {}
     for device in catalog.list_devices():
         vendor = find_vendor(device.vendor, device.kind)
-        alike = vendor is not None and (vendor.recommended if case.on_cpu else vendor is case.vendor)
+        alike = vendor is not None and (is_offered(vendor, case) if case.on_cpu else vendor is case.vendor)
         enough = alike and vendor.reach_memory(device, device.memory_bytes or 0) > case.device_memory_bytes
         modern = alike and vendor.explain_missing("bf16", device) is None
         sold = device.market is None and not device.unified_memory
@@ -239,3 +239,8 @@ def list_larger_devices(case: Case) -> list[Device]:
             if best is None or (device.flops("bf16") or 0, device.id) > (best.flops("bf16") or 0, best.id):
                 by_size[size] = device
     return [by_size[size] for size in sorted(by_size)]
+
+
+def is_offered(vendor: Vendor, case: Case) -> bool:
+    """Whether a CPU that is too small may be told of it: a framework that was asked for must be its own."""
+    return vendor.recommended and case.workload.framework in (None, vendor.framework)

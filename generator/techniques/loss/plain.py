@@ -20,8 +20,9 @@ class Plain(Technique):
     provides = frozenset({Trait.WHOLE_LOGITS})
 
     def traits(self, case: Case) -> frozenset[Trait]:
-        """SFTTrainer has a loss of its own, where the Trainer is what runs."""
-        by_trainer = case.workload.task == "sft" and case.skeleton is None
+        """SFTTrainer has a loss of its own, where the Trainer is what runs: on no device whose project has a training of its own, of
+        which none may be made of this work (adapters, random weights), and which is priced with that all the same."""
+        by_trainer = case.workload.task == "sft" and case.vendor.skeleton is None
         return self.provides if by_trainer else frozenset()
 
     def effects(self, case: Case) -> Mapping[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -184,6 +185,23 @@ def test_the_difference_from_init_in_words_then_files(project):
     assert code == 2 and f"`perfgen update {project}`, which takes them from the project" in output
     code, output = perfgen(*words, "--full")
     assert code == 7 and "-seq_len: 16\n+seq_len: 32\n" in output
+
+
+def test_what_runs_measured_is_no_difference_from_init(project):
+    """`init` itself smoke-runs, and a check in CI would have found its own figures in report.html."""
+    words = ("init", project, "--model", project.parent / "m" / "config.json", "--data", project.parent / "d.txt")
+    same = (*words, *SMALL, *PINS, "--diff")
+    assert perfgen(*same)[0] == 0
+    for name in ("smoke", "run"):
+        section = re.compile(rf"(<!-- {name}:begin -->\n).*?(<!-- {name}:end -->)", re.DOTALL)
+        page = (project / "report.html").read_text(encoding="utf-8")
+        filled, times = section.subn(r"\g<1><p>measured</p>\n\g<2>", page)
+        (project / "report.html").write_text(filled, encoding="utf-8")
+        assert times == 1
+    assert perfgen(*same)[0] == 0
+    edit(project / "report.html", "<h2>", "<h2>mine ")
+    code, output = perfgen(*same)
+    assert code == 7 and "report.html" in output and "edited by hand" in output and "+1 -1" in output
 
 
 def test_no_path_of_the_planning_machine(project, made):

@@ -6,7 +6,17 @@ from dataclasses import replace
 from pathlib import Path
 
 from generator.emit.emitted import Emitted, Tree, read_record
-from generator.emit.outcomes import Kind, Outcome, Standing, count_lines, decide_file, is_edited, read_standing
+from generator.emit.outcomes import (
+    REPORT,
+    Kind,
+    Outcome,
+    Standing,
+    count_lines,
+    decide_file,
+    is_edited,
+    keep_measured,
+    read_standing,
+)
 from generator.errors import SourceError
 
 
@@ -28,6 +38,8 @@ def find_file_drift(target: Path, name: str, new: Emitted, emitted: Emitted | No
     mine = read_standing(target, name)
     if mine.obstacle:
         return Outcome(name=name, kind=Kind.CONFLICT, why=mine.obstacle)
+    if name == REPORT and mine.file:
+        new, emitted = keep_measured(new, mine.file), emitted and keep_measured(emitted, mine.file)
     outcome = count_lines(target, decide_file(name, mine, mine.file, new, False))
     if mine == Standing():
         return replace(outcome, why="it was removed" if emitted else "")

@@ -25,6 +25,7 @@ version of a file of perfgen's own."""
 
 SECTIONS = re.compile(rb"(<!-- (smoke|run):begin -->\n)(.*?)(<!-- \2:end -->)", re.DOTALL)
 """Of report.html what runs fill in."""
+REPORT = "report.html"
 
 
 class Kind(StrEnum):
@@ -99,7 +100,7 @@ def decide_outcomes(folder: Path, base: Tree, new: Tree, rejects: bool = False) 
     for name in sorted({*base, *new}):
         mine, emitted = read_standing(folder, name), base.get(name)
         filled = dict[bytes, bytes]()
-        if name == "report.html" and mine.file and emitted:
+        if name == REPORT and mine.file and emitted:
             filled, empty = read_sections(mine.file.content), read_sections(emitted.content)
             mine = Standing(replace(mine.file, content=fill_sections(mine.file.content, empty)))
         outcome = decide_file(name, mine, emitted, new.get(name), rejects)
@@ -116,6 +117,11 @@ def read_sections(page: bytes) -> dict[bytes, bytes]:
 def fill_sections(page: bytes, contents: Mapping[bytes, bytes]) -> bytes:
     """What was measured is not the user's edit, and is not lost either."""
     return SECTIONS.sub(lambda match: match[1] + contents.get(match[2], match[3]) + match[4], page)
+
+
+def keep_measured(page: Emitted, mine: Emitted) -> Emitted:
+    """``page`` with what runs have filled in of ``mine``."""
+    return replace(page, content=fill_sections(page.content, read_sections(mine.content)))
 
 
 def decide_file(name: str, mine: Standing, base: Emitted | None, new: Emitted | None, rejects: bool) -> Outcome:

@@ -404,7 +404,9 @@ def test_a_pin_is_kept_and_said():
     ("pin", "words"),
     [
         (("no-axis", "x"), "no axis"),
-        (("precision", "fp9"), "no such technique"),
+        (("precision", "fp9"), "no such technique\n  precision has fp32, bf16"),
+        (("optimizer", "adamw8bit"), "no such technique\n  did you mean adamw-8bit, .*optimizer has "),
+        (("optimiser", "adamw"), "no axis optimiser\n  did you mean optimizer.*axes are "),
         (("precision", "bf16"), "compute capability 8.0"),
         (("attention", "flash-attention"), "8.0"),
     ],

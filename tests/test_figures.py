@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from generator.figures import format_figure
+from generator.figures import format_figure, format_rate
 
 
 @pytest.mark.parametrize(
@@ -20,3 +20,8 @@ from generator.figures import format_figure
 )
 def test_figures_are_written_without_an_exponent(value, digits, text):
     assert format_figure(value, digits) == text
+
+
+@pytest.mark.parametrize(("value", "text"), [(0.0294, "0.0294"), (6.71, "6.71"), (10.4, "10"), (58964.2, "58,964")])
+def test_a_slow_rate_is_not_none(value, text):
+    assert format_rate(value) == text

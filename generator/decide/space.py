@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import combinations
@@ -280,12 +280,19 @@ def _collect_pins(case: Case, mode: str) -> dict[str, str]:
     known = {a.name for a in list_axes() if a.for_mode(mode)}
     for axis, name in case.workload.pins:
         if axis not in known:
-            raise UsageError(f"--pin {axis}={name}: there is no axis {axis}", f"axes are {', '.join(sorted(known))}")
+            hint = _name_nearest(axis, sorted(known), "axes are")
+            raise UsageError(f"--pin {axis}={name}: there is no axis {axis}", hint)
         if pins.get(axis, name) != name:
             first, second = (case.workload.name_pin(axis, which) for which in (pins[axis], name))
             raise UsageError(f"{first} and {second} contradict each other")
         pins[axis] = name
     return pins
+
+
+def _name_nearest(wrong: str, known: Sequence[str], which: str) -> str:
+    listed = f"{which} {', '.join(known)}"
+    near = suggest_names(wrong, known)
+    return f"{near} {listed}" if near else listed
 
 
 def _check_allowed(case: Case) -> None:
@@ -300,7 +307,8 @@ def _resolve_pin(axis: Axis, name: str, obstacles: Mapping[str, str], case: Case
     mode = case.workload.mode
     names = [t.name for t in axis.for_mode(mode)]
     if name not in names:
-        raise UsageError(f"--pin {axis.name}={name}: no such technique", f"{axis.name} has {', '.join(names)}")
+        hint = _name_nearest(name, names, f"{axis.name} has")
+        raise UsageError(f"--pin {axis.name}={name}: no such technique", hint)
     pinned = next(t for t in axis.for_mode(mode) if t.name == name)
     if pinned.id in obstacles:
         option = case.workload.name_pin(axis.name, name)

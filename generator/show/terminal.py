@@ -17,7 +17,7 @@ from generator.emit.plan_document import (
 from generator.emit.plan_json import to_json
 from generator.emit.run_total import name_hours
 from generator.errors import escape_control
-from generator.figures import format_figure
+from generator.figures import format_figure, format_rate
 from generator.progress import is_quiet
 
 if TYPE_CHECKING:
@@ -253,7 +253,7 @@ def format_speed(document: PlanDocument) -> str:
     between = format_range(estimate.step_seconds_p10, estimate.step_seconds_p90, format_figure)
     return (
         f"time   {format_figure(estimate.step_seconds)} s{between} a{'n' if unit == 'answer' else ''} {unit}, "
-        f"{estimate.tokens_per_second:,.0f} tokens/s ({estimate.basis})"
+        f"{format_rate(estimate.tokens_per_second)} tokens/s ({estimate.basis})"
     )
 
 
@@ -275,14 +275,14 @@ def build_devices_table(document: PlanDocument) -> Table:
         table.add_column(column, justify="right", overflow="fold")
     table.add_column("", overflow="fold")
     for row in document.devices:
-        if row.step_seconds is None:
+        if row.step_seconds is None or row.tokens_per_second is None:
             table.add_row(str(row.count), "-", "-", "-", "-", escape_text(row.why_not or ""))
             continue
         spent = row.gpu_hours if of_run else row.gpu_hours_per_1000_steps
         table.add_row(
             f"[bold]{row.count}[/bold]" if row.chosen else str(row.count),
             format_figure(row.step_seconds),
-            f"{row.tokens_per_second:,.0f}",
+            format_rate(row.tokens_per_second),
             "-" if spent is None else format_figure(spent),
             f"{row.peak_memory_gib:.1f} GiB",
             "this plan" if row.chosen else escape_text(", ".join(row.changes)),
@@ -295,5 +295,5 @@ def format_ladder(ladder: tuple) -> Iterator[str]:
         estimate = rung.best.estimate
         yield (
             f"{rung.option:<34} {rung.change}: {estimate.peak_memory_gib:.1f} of {estimate.limit_gib:.1f} GiB, "
-            f"{format_figure(estimate.step_seconds)} s, {estimate.tokens_per_second:,.0f} tokens/s"
+            f"{format_figure(estimate.step_seconds)} s, {format_rate(estimate.tokens_per_second)} tokens/s"
         )

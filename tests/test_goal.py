@@ -117,6 +117,15 @@ def test_an_unreachable_target_names_the_best_there_is(request_of):
     assert refused.value.code == 3
 
 
+@pytest.mark.parametrize(
+    ("framework", "error", "words"),
+    [("tensorflow", UsageError, "--framework tensorflow is not for"), ("torch-tpu", NothingFits, "Accelerate")],
+)
+def test_where_no_machine_may_be_taken_the_reason_is_not_memory(request_of, framework, error, words):
+    with pytest.raises(error, match=words):
+        offers(request_of(framework=framework), goal="cheapest")
+
+
 def test_wishes_that_contradict_each_other(request_of):
     with pytest.raises(UsageError, match="names one"):
         offers(request_of(hardware="1xt4"))

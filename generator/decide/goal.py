@@ -201,16 +201,27 @@ def order_instances(goal: str) -> Iterator[tuple[Instance, int]]:
 
 
 def list_machines(goal: str, spec: ModelSpec, workload: Workload) -> Iterator[Machine]:
-    """The machines in the order of the goal, without those whose kind of accelerator no project can be made for."""
+    """The machines in the order of the goal, without those whose kind of accelerator no project can be made for. Raises what was said
+    of them where none is left: ``NothingFits`` of projects, else the ``UsageError`` of the first."""
+    refused: UsageError | None = None
+    unmade = None
+    found = False
     for instance, nodes in order_instances(goal):
         name = instance.name if nodes == 1 else f"{nodes}x{instance.name}"
         try:
             case = choose_case(parse_spec(name), spec, workload)
-        except UsageError:
+        except UsageError as error:
+            refused = refused or error
             continue
-        if case.explain_unemitted():
+        if why := case.explain_unemitted():
+            unmade = unmade or f"no project is made for {case.device.name}: {why}"
             continue
+        found = True
         yield Machine(instance=instance, nodes=nodes, name=name, case=case, bound=bound_tokens_per_day(case))
+    if not found and unmade:
+        raise NothingFits(f"{spec.name} on the machines of the instance catalogue: {unmade}", "change what it says")
+    if not found and refused:
+        raise refused
 
 
 def bound_tokens_per_day(case: Case) -> float:

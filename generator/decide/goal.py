@@ -205,7 +205,7 @@ def list_machines(goal: str, spec: ModelSpec, workload: Workload) -> Iterator[Ma
     of them where none is left: ``NothingFits`` of projects, else the ``UsageError`` of the first."""
     refused: UsageError | None = None
     unmade = None
-    found = False
+    is_empty = True
     for instance, nodes in order_instances(goal):
         name = instance.name if nodes == 1 else f"{nodes}x{instance.name}"
         try:
@@ -216,11 +216,11 @@ def list_machines(goal: str, spec: ModelSpec, workload: Workload) -> Iterator[Ma
         if why := case.explain_unemitted():
             unmade = unmade or f"no project is made for {case.device.name}: {why}"
             continue
-        found = True
+        is_empty = False
         yield Machine(instance=instance, nodes=nodes, name=name, case=case, bound=bound_tokens_per_day(case))
-    if not found and unmade:
+    if is_empty and unmade:
         raise NothingFits(f"{spec.name} on the machines of the instance catalogue: {unmade}", "change what it says")
-    if not found and refused:
+    if is_empty and refused:
         raise refused
 
 

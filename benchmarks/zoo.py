@@ -145,8 +145,7 @@ def save_model(folder: Path, task: str, model_type: str) -> None:
     from generator.model.families import find_family
 
     written = (configs(model_type)[0] if find_family(model_type) else small(model_type)) | OWN.get(model_type, {})
-    known = {key: value for key, value in CHANGES.items() if key in written}
-    config = make_config(written | known | {key: 0 for key in ("bos_token_id", "eos_token_id") if key in written})
+    config = make_config(fit_to_tokenizer(written))
     kind = AutoModelForSequenceClassification if task == "text-classification" else AutoModelForCausalLM
     torch.manual_seed(0)
     shutil.copytree(folder.parent.parent / "tokenizer", folder)
@@ -155,6 +154,13 @@ def save_model(folder: Path, task: str, model_type: str) -> None:
     labels = torch.tensor([0, 1]) if task == "text-classification" else tokens
     model(input_ids=tokens, labels=labels).loss.backward()  # sizes that do not go together are no project's fault
     model.save_pretrained(folder)
+
+
+def fit_to_tokenizer(config: dict) -> dict:
+    """Its embeddings and special tokens, also those of the text model inside of one that sees or hears."""
+    fitted = CHANGES | dict.fromkeys(("bos_token_id", "eos_token_id"), 0)
+    inside = {"text_config": fit_to_tokenizer(config["text_config"])} if config.get("text_config") else {}
+    return config | {key: value for key, value in fitted.items() if key in config} | inside
 
 
 def make_project(place: Path, task: str, train: str) -> Path:

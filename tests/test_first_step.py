@@ -295,6 +295,16 @@ def test_autocast_without_its_cache_trains_the_same_weights(first_step, tmp_path
         assert one.equal(other)
 
 
+def test_a_model_that_calls_it_beside_its_attention(first_step, tmp_path, capsys):
+    """Inkling 2 attends to its residual streams by it: its plan, which names eager attention, ended in the first step."""
+    from torch.nn import functional as F
+
+    trainer = make_trainer(tmp_path, attention="eager")
+    trainer.model.model.norm.register_forward_hook(lambda _, __, x: F.scaled_dot_product_attention(x, x, x))
+    train(first_step, trainer, attention="eager")
+    assert "attention eager" in capsys.readouterr().out
+
+
 def test_another_device(first_step, tmp_path):
     assert "device of the weights: cpu, planned cuda" in stop_of(first_step, make_trainer(tmp_path), device="cuda")
 

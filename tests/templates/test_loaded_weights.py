@@ -182,3 +182,27 @@ def test_an_adapter_lacks_none_either(saved, tmp_path, form):
     drop_weights(tmp_path / "run", "v_proj", "adapter_model.safetensors")
     with pytest.raises(SystemExit, match=r"lacks \d weights that its adapter_config\.json tells of: .*v_proj"):
         load_adapter(AutoModelForCausalLM.from_pretrained(tmp_path / "llama"), tmp_path / "run")
+
+
+def test_an_adapter_keeps_the_names_of_the_model_in_memory(tmp_path):
+    """Transformers renames them once more as if they were of Laguna's published files: its adapters were not found."""
+    peft = pytest.importorskip("peft")
+    from transformers import LagunaConfig
+
+    sizes = {
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "moe_intermediate_size": 16,
+        "shared_expert_intermediate_size": 16,
+    }
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "num_hidden_layers": 2}
+    config = LagunaConfig(**sizes, **heads, num_experts=4, num_experts_per_tok=2, vocab_size=64)
+    AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path / "model")
+    base = AutoModelForCausalLM.from_pretrained(tmp_path / "model")
+    adapter = peft.LoraConfig(r=2, target_modules="all-linear", init_lora_weights=False)
+    adapted, tokens = peft.get_peft_model(base, adapter).eval(), torch.arange(3, 9)[None]
+    adapted.save_pretrained(tmp_path / "run")
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "model")
+    load_leaf("loaded_weights").load_adapter(model, tmp_path / "run")
+    assert any("shared_experts" in name and "lora_A" in name for name, _ in model.named_parameters())
+    assert torch.equal(model.eval()(tokens).logits, adapted(tokens).logits)

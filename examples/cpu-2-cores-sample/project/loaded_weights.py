@@ -7,8 +7,11 @@ from pathlib import Path
 
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, PreTrainedModel
+from transformers.core_model_loading import WeightRenaming
 
 SHOWN = 3
+AS_SAVED = [WeightRenaming("lora_", "lora_")]
+"""Names of an adapter are those of the model in memory: Transformers would rename them as those of files (Laguna)."""
 
 
 def check_loaded(model: PreTrainedModel, loading: dict, adds_head: bool = False) -> None:
@@ -49,7 +52,7 @@ def load_adapter(model: PreTrainedModel, folder: Path) -> None:
         f"{name}.weight" if name.endswith("lora_magnitude_vector") else name: weight
         for name, weight in load_file(folder / "adapter_model.safetensors").items()
     }
-    missing = model.load_adapter(str(folder), adapter_state_dict=weights).missing_keys
+    missing = model.load_adapter(str(folder), adapter_state_dict=weights, weight_mapping=AS_SAVED).missing_keys
     if missing:
         end_incomplete(folder, sorted(missing), "adapter_config.json")
 

@@ -72,7 +72,7 @@ ROWS = (
     Row(
         "training_arguments",
         "pad_to_multiple_of",
-        ("train", "sft", "tensor-cores", "by-trainer"),
+        ("train", "sft", "tensor-cores", "by-trainer", "pads"),
         "tensor cores work on multiples of 8 in 16 bits",
         value=TENSOR_CORE_MULTIPLE,
     ),
@@ -415,6 +415,8 @@ def find_facts(project: ProjectPart, edits: Edits, parallel: ParallelRecord | No
         "counts-with-numel": parallel is None or parallel.parameter_count_attribute is None,
         "resumes": parallel is None or not parallel.at_load,
         "callbacks": bool(edits.callbacks),
+        # what SFTTrainer adds behind texts that stand one after the other are texts of one token each
+        "pads": all(argument.name != "padding_free" for argument in edits.training_arguments),
         "cuts": all(argument.name != "max_length" for argument in edits.training_arguments),
         "expandable": ALLOCATOR in dict(edits.environment),
         "tokens": find_task(project.task).writes,

@@ -3,7 +3,7 @@
 import pytest
 
 pytest.importorskip("transformers")
-from transformers import BloomConfig, GPT2Config, LlamaConfig
+from transformers import BloomConfig, GPT2Config, LlamaConfig, XLNetConfig
 
 
 @pytest.mark.parametrize(
@@ -13,6 +13,7 @@ from transformers import BloomConfig, GPT2Config, LlamaConfig
         (GPT2Config(n_positions=64), 10, 128, 54),
         (LlamaConfig(max_position_embeddings=40), 39, 128, 1),
         (BloomConfig(), 5000, 128, 128),
+        (XLNetConfig(), 5000, 128, 128),  # -1 positions
     ],
 )
 def test_an_answer_has_the_positions_that_are_left(load, capsys, config, prompt_tokens, new_tokens, fits):

@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 from transformers import TrainerCallback
 
+from answer_length import count_positions
 from fields import quote_arguments, unpack_conversation
 from run_report import write_json
 from stop_tokens import list_stop_tokens
@@ -71,7 +72,7 @@ class SampleAnswers(TrainerCallback):
         with torch.no_grad():
             for prompt, _ in self.asked:
                 inputs = self.tokenizer(prompt, add_special_tokens=False, return_tensors="pt").to(model.device)
-                places = getattr(model.config.get_text_config(), "max_position_embeddings", None) or 1 << 30
+                places = count_positions(model.config) or 1 << 30
                 output = model.generate(
                     input_ids=inputs["input_ids"],
                     attention_mask=inputs["attention_mask"],

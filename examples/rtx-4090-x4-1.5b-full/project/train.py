@@ -158,7 +158,6 @@ def training_arguments() -> SFTConfig:
         max_length=None,  # data.py has cut them; padding_free refuses a length
         prediction_loss_only=True,  # logits of all tokens would fill the memory
         disable_tqdm=True,  # progress.py prints one line for each log
-        pad_to_multiple_of=8,
         ddp_timeout=7200,  # seconds; the others wait while the first process prepares the data
         save_total_limit=2,  # while one is written, the other is whole
         logging_nan_inf_filter=False,  # show a bad loss as it is

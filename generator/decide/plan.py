@@ -24,6 +24,7 @@ from generator.decide.notes import (
 from generator.decide.reasons import Decision, explain_decisions
 from generator.decide.refusal import refuse_space
 from generator.decide.space import Space, open_space
+from generator.decide.waiting import note_waiting
 from generator.errors import NothingFits
 from generator.figures import format_figure
 from generator.techniques.base import Technique, explain_conflict, list_axes
@@ -119,6 +120,7 @@ def plan_space(space: Space) -> Plan | None:
             *note_router_loss(case, best),
             *note_offload(case, best),
             *note_fabric(case, best),
+            *note_waiting(case, best),
         ),
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from click.testing import CliRunner
@@ -72,6 +73,17 @@ def test_a_training_without_a_target_is_cheapest_where_its_run_is(request_of):
     assert all(o is None or o.usd_per_million_tokens >= costs[0] for o in others)
     server, _ = offers(request_of(mode="infer", new_tokens=64, seq_len=512))
     assert [o.usd_per_hour for o in server] == sorted(o.usd_per_hour for o in server)
+
+
+def test_beside_the_cheapest_server_stand_those_that_answer_sooner(request_of):
+    """Where nobody said how soon: four machines with the same old board, of three clouds, stood before one that is four times as fast."""
+    asked = {"mode": "infer", "new_tokens": 64, "seq_len": 512}
+    open_ended, _ = offers(request_of(**asked))
+    seconds = [o.latency_seconds for o in open_ended]
+    assert len(seconds) > 2 and all(sooner <= 0.9 * later for later, sooner in pairwise(seconds))
+    within, _ = offers(request_of(**asked), max_latency=seconds[0])
+    assert within[0].hardware == open_ended[0].hardware
+    assert len(within) == goal.SHOWN and within[1].usd_per_hour <= open_ended[1].usd_per_hour
 
 
 def test_the_smallest_has_the_fewest_devices(request_of):

@@ -27,6 +27,8 @@ NODES = (1, 2, 4, 8, 16, 32)
 AT_A_TIME = (1, 4, 16, 64, 256)
 """answers that are tried together where a target is named and nobody said how many: four times as many are at most four times as fast"""
 SHOWN = 5
+SOONER = 0.9
+"""of an answer's seconds on the cheaper machine, from which on a dearer one is shown where nobody said how long one may take (ours)"""
 DAY = 86400.0
 
 
@@ -141,7 +143,7 @@ def find_offers(
         if offer is None:
             continue
         costed.append(offer)
-        if target.is_met_by(offer):
+        if target.is_met_by(offer) and (not offers or pays(offer, offers[-1], target, workload)):
             offers.append(offer)
             if len(offers) == SHOWN:
                 break
@@ -150,6 +152,14 @@ def find_offers(
         costed += [offer for machine in slow[:SHOWN] if (offer := make_fast_offer(machine, target, tried))]
         raise explain_no_offer(spec.name, target, max(costed, key=lambda o: o.tokens_per_day, default=None))
     return tuple(offers)
+
+
+def pays(dearer: Offer, cheaper: Offer, target: Target, workload: Workload) -> bool:
+    """Whether a machine is worth a look beside one that comes first by the goal. Where nobody said how fast a server must be, the cheapest
+    may be slow: what is shown beside it answers sooner."""
+    open_ended = target.tokens_per_day is None and target.max_latency is None
+    open_ended &= workload.mode == "infer" and target.rank_by(workload) == "usd_per_hour"
+    return not open_ended or dearer.latency_seconds <= SOONER * cheaper.latency_seconds
 
 
 def rank_by_tokens(

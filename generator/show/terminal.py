@@ -198,6 +198,10 @@ def build_offers_table(goal: GoalRecord) -> Table:
         )
     elif goal.concurrencies:
         about.append(f"of {goal.concurrencies[0]} at a time: --concurrency, or a target, asks for more")
+    if goal.concurrencies and goal.target_tokens_per_day is None and goal.max_latency_seconds is None:
+        about.append(
+            f"an answer takes {format_figure(goal.offers[0].latency_seconds)} s on the first: --max-latency asks for sooner ones"
+        )
     table.caption = "; ".join(about)
     table.caption_justify = "left"
     return table

@@ -359,6 +359,23 @@ def test_fewer_at_a_time_is_a_rung():
     assert plan_8b(hardware="1xrtx-3090", concurrency=fewer).config.serving.max_concurrency == fewer
 
 
+def test_where_all_users_at_a_time_leave_no_room_it_is_said_that_some_had_better_wait():
+    """1,024 fill eight boards but for an engine's own share: layers one after the other, a tenth as fast as half of them at a time."""
+    told = {"hardware": "8xh100-sxm-80gb", "prompt_tokens": 4096}
+    crowded, fewer = plan_8b(concurrency=1024, **told), plan_8b(concurrency=512, **told)
+    (said,) = [note for note in crowded.notes if "wait for their turn" in note.text]
+    assert "--concurrency 512" in said.text and "engine=vllm" in said.text
+    assert fewer.estimate.tokens_per_second > 5 * crowded.estimate.tokens_per_second
+    assert not any("wait for their turn" in note.text for note in fewer.notes)
+
+
+@pytest.mark.parametrize("quantization", ["torchao-int8", "torchao-int4"])
+def test_torchaos_weights_are_refused_on_a_cpu_by_what_was_measured(quantization):
+    """A quarter faster was planned of 8 bits there."""
+    with pytest.raises(UsageError, match="no faster with its weights"):
+        plan_8b(hardware="cpu:16", pins=(("quantization", quantization), ("compile", "cpu-decode")))
+
+
 def plan_window(folder: Path, window: int, **told) -> PlanDocument:
     """Of Mistral's sizes, whose layers all see a window."""
     sizes = {"hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32}

@@ -22,7 +22,7 @@ class CpuDecode(Technique):
     name = "cpu-decode"
     compiles = True
     modes = ("infer",)
-    provides = frozenset({Trait.TRANSFORMERS_MODEL, Trait.FUSES_UNPACKING})
+    provides = frozenset({Trait.TRANSFORMERS_MODEL})
     needs: ClassVar = {Trait.STATIC_CACHE: "rows that are allocated once have the fixed places which one graph needs"}
     request_only = "the first start compiles for minutes, which only a server earns back that runs for hours"
     evidence = (

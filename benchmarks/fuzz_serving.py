@@ -135,6 +135,8 @@ def check_flags(flags: dict[str, Any], plan: Plan) -> Iterator[str]:
     sizes |= {name: flags.get(name, 1) for name in ("tp-size", "pp-size", "dp-size")}
     if math.prod(sizes.values()) != layout.devices:
         yield f"flags of {math.prod(sizes.values())} devices, and the plan has {layout.devices}: {flags}"
+    if flags.get("max-num-seqs", flags.get("max-running-requests")) != limits.of_one_copy:
+        yield f"a copy computes {limits.of_one_copy} at a time, and the flags say {flags}"
     if "max-num-batched-tokens" in flags and flags["max-num-batched-tokens"] < flags["max-num-seqs"]:
         yield f"a step of {flags['max-num-batched-tokens']} tokens for {flags['max-num-seqs']} sequences"
     if flags.get("max-model-len", flags.get("context-length")) != limits.max_context:

@@ -376,6 +376,19 @@ def test_torchaos_weights_are_refused_on_a_cpu_by_what_was_measured(quantization
         plan_8b(hardware="cpu:16", pins=(("quantization", quantization), ("compile", "cpu-decode")))
 
 
+@pytest.mark.parametrize("engine, flag", [("vllm", "max-num-seqs"), ("sglang", "max-running-requests")])
+def test_a_copy_of_the_model_is_told_its_own_share_of_the_requests(engine, flag):
+    """Each of SGLang's replicas counts for itself: eight of them took eight times what there is memory for."""
+    pins = (("engine", engine),)
+    flags = plan_8b(
+        hardware="8xh100-sxm-80gb", concurrency=512, optimize_for="throughput", pins=pins
+    ).config.serving.flags
+    copies = flags.get("data-parallel-size", flags.get("dp-size"))
+    assert copies > 1 and flags[flag] * copies == 512
+    if "max-queued-requests" in flags:
+        assert flags["max-queued-requests"] * copies == 4 * 512
+
+
 def plan_window(folder: Path, window: int, **told) -> PlanDocument:
     """Of Mistral's sizes, whose layers all see a window."""
     sizes = {"hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32}

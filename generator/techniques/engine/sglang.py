@@ -35,8 +35,8 @@ class Sglang(GpuEngine):
     flag_reasons: ClassVar = {
         "dtype": "the decision precision",
         "context-length": "serving.max_context",
-        "max-running-requests": "serving.max_concurrency",
-        "max-queued-requests": "serving.max_waiting",
+        "max-running-requests": "of serving.max_concurrency, the share of one copy of the model",
+        "max-queued-requests": "of serving.max_waiting, the share of one copy of the model",
         "chunked-prefill-size": "tokens of prompts in one pass",
         "mem-fraction-static": "weights and cache; activations and CUDA graphs come beside them",
         "enable-metrics": "/metrics, in Prometheus' form",
@@ -49,12 +49,12 @@ class Sglang(GpuEngine):
     }
 
     def list_flags(self, limits: ServingLimits, layout: Layout, dtype: str, weights: str) -> Mapping[str, Flag]:
-        """Of sglang/srt/arg_groups/fields (0.5.23)."""
+        """Of sglang/srt/arg_groups/fields (0.5.23). Each copy counts its own requests (mem_cache/kv_cache_configurator.py)."""
         return {
             "dtype": dtype,
             "context-length": limits.max_context,
-            "max-running-requests": limits.max_concurrency,
-            "max-queued-requests": limits.max_waiting,
+            "max-running-requests": limits.of_one_copy,
+            "max-queued-requests": -(-limits.max_waiting // layout.replicate),
             "chunked-prefill-size": limits.batched_tokens,
             "mem-fraction-static": limits.static_share,
             "enable-metrics": True,

@@ -389,6 +389,21 @@ def test_a_copy_of_the_model_is_told_its_own_share_of_the_requests(engine, flag)
         assert flags["max-queued-requests"] * copies == 4 * 512
 
 
+def test_what_is_allowed_and_cannot_be_used_is_said():
+    """`--allow int4` of the README is of engines for CPUs: on a GPU the plan stayed in 16 bits, and nothing said why."""
+
+    def list_vain(**told) -> list[str]:
+        return [note.text for note in plan_8b(**told).notes if "changes nothing here" in note.text]
+
+    (said,) = list_vain(hardware="1xh100-sxm-80gb", allow=("int4",))
+    assert "--allow int4" in said and "quantization=bnb-nf4" in said and "quantization=torchao-int4" in said
+    assert "fp8" not in said
+    assert list_vain(hardware="1xh100-sxm-80gb", allow=("fp8", "quantization=bnb-nf4")) == []
+    assert list_vain(hardware="cpu:16", allow=("int4",)) == []
+    (other,) = list_vain(hardware="cpu:16", allow=("packing=varlen",))
+    assert "--mode infer" in other
+
+
 def plan_window(folder: Path, window: int, **told) -> PlanDocument:
     """Of Mistral's sizes, whose layers all see a window."""
     sizes = {"hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32}

@@ -17,10 +17,11 @@ from generator.cost.device import find_coherent_link_rate
 from generator.cost.interval import was_generation_measured
 from generator.decide.candidates import Candidate
 from generator.decide.device_count import MARGINAL_EFFICIENCY, DeviceCount, speed_up
-from generator.decide.reasons import NOT_EMITTED
+from generator.decide.reasons import NOT_EMITTED, Decision
 from generator.decide.shortfall import explain_unpacked_experts
 from generator.model import ModelSpec
 from generator.model.block_traits import read_block_traits
+from generator.techniques.base import find_technique
 from generator.techniques.launch import explain_numa_binding, explain_ports, is_by_accelerate
 from generator.techniques.router_loss import explain_missing_router_loss, has_router_loss
 from hwdetect.types import MEASURED_BY, NOT_USED, Hardware
@@ -165,6 +166,32 @@ def advise_leaner(best: Candidate, splits: Sequence[Candidate], runners_up: Sequ
     shorter = "a smaller --seq-len" if trains else "a smaller --concurrency or fewer --prompt-tokens"
     more = "a machine with more memory" if vendor.why_alone else "more devices"
     return f"{shorter}, or {more}: nothing leaner is as good a plan"
+
+
+def note_vain_allowances(case: Case, decisions: Sequence[Decision]) -> tuple[Note, ...]:
+    """What was allowed and cannot be used here, in any plan: the reason, and what could be allowed in its place."""
+    notes = []
+    for name in case.workload.allow:
+        named = [(d, r) for d in decisions for r in d.rejected if name in (r.name, f"{d.axis}={r.name}")]
+        chosen = any(name in (d.chosen, f"{d.axis}={d.chosen}") for d in decisions)
+        if chosen or any(r.rival for _, r in named):
+            continue
+        why = named[0][1].why if named else f"it is no technique of --mode {case.workload.mode}"
+        alike = (
+            f"{d.axis}={other.name}"
+            for d, vain in named
+            for other in d.rejected
+            if other.fits and rate_quality(d.axis, other.name) == rate_quality(d.axis, vain.name) > 0
+        )
+        usable = sorted(alike)
+        instead = f"; what is as near to it here: {' or '.join(usable)}" if usable else ""
+        notes.append(Note(kind="pins", text=f"--allow {name} changes nothing here: {why}{instead}"))
+    return tuple(notes)
+
+
+def rate_quality(axis: str, name: str) -> int:
+    technique = find_technique(axis, name)
+    return technique.quality if technique else 0
 
 
 def note_fabric(case: Case, best: Candidate) -> tuple[Note, ...]:

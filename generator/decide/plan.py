@@ -20,6 +20,7 @@ from generator.decide.notes import (
     note_offload,
     note_reduction,
     note_router_loss,
+    note_vain_allowances,
 )
 from generator.decide.reasons import Decision, explain_decisions
 from generator.decide.refusal import refuse_space
@@ -102,10 +103,11 @@ def plan_space(space: Space) -> Plan | None:
     case, (best, counts) = space.case, weighed
     runners_up, splits = find_frontier(space, best), tuple(cost_members(space, best.members, best.layout))
     written = tuple((t, t.edits(replace(case, layout=best.layout))) for t in best.members)
+    decisions = explain_decisions(space, best)
     return Plan(
         case=case,
         best=best,
-        decisions=explain_decisions(space, best),
+        decisions=decisions,
         runners_up=runners_up,
         splits=splits,
         counts=counts,
@@ -121,6 +123,7 @@ def plan_space(space: Space) -> Plan | None:
             *note_offload(case, best),
             *note_fabric(case, best),
             *note_waiting(case, best),
+            *note_vain_allowances(case, decisions),
         ),
     )
 

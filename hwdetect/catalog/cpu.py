@@ -2,10 +2,11 @@
 
 Operations per cycle and core come from the makers' optimization manuals and from WikiChip's port diagrams:
 - AVX2 + FMA: two 256-bit ports × 8 fp32 × 2 = 32 (Haswell, Zen 2 and later);
-- AVX-512: two 512-bit ports × 16 × 2 = 64 (Xeon Scalable, Zen 5); Zen 4 runs it on 256-bit units: 32;
+- AVX-512: two 512-bit ports × 16 × 2 = 64 (Xeon Scalable, Zen 5); of Zen 4, which runs it on 256-bit units at a higher clock, PyTorch
+  reaches as much of that (98 GFLOP/s of a core; 103 of Zen 5's, where MKL takes its AVX2 code);
 - AVX512_BF16 (VDPBF16PS) doubles the AVX-512 rate, AVX512_VNNI quadruples it for int8, AVX512_FP16 doubles it for fp16;
-- AVX-512 on AMD: fp32 of AVX2, for PyTorch multiplies it by MKL, which takes its AVX2 code there (92 GFLOP/s of a Zen 5 core, 207 of
-  two, 197 of two of Zen 4), and bf16, which oneDNN multiplies, four times that (405, 864 and 441; torch 2.13, this project);
+- AVX512_BF16 on AMD, as PyTorch reaches both: four times fp32 on Zen 5 (405 against 92 GFLOP/s of a core, 864 against 207 of two), and 2.25
+  times on Zen 4 (441 against 197 of two; torch 2.13, this project): oneDNN multiplies bf16;
 - AMX: a tile product of 16×16×32 bf16 in 16 cycles = 1024 bf16, 2048 int8
   (Intel 64 and IA-32 Architectures Optimization Reference Manual, chapter "Intel AMX");
 - Arm NEON: two 128-bit pipes = 16 (Neoverse N1), four = 32 (Neoverse V2, Apple's big cores); SVE: 32
@@ -87,8 +88,7 @@ def count_usable_cores(cpu: Cpu) -> int:
 def get_fp32_per_cycle(features: frozenset[str], architecture: str | None) -> int:
     """fp32 operations per cycle and core; ``architecture`` is archspec's label, where known."""
     if "avx512f" in features:
-        # Zen 4 sends a 512-bit instruction twice through its 256-bit units.
-        return 32 if architecture == "zen4" else 64
+        return 64
     if "avx2" in features:
         return 32
     if "avx" in features:
@@ -104,9 +104,6 @@ def compute_peak_flops(cpu: Cpu, cores: int) -> dict[str, float]:
     hertz = cpu.max_hz * SUSTAINED_SHARE_OF_MAX_HZ if cpu.max_hz else ASSUMED_HZ
     cycles = cores * hertz
     fp32 = get_fp32_per_cycle(features, cpu.microarchitecture) * cycles
-    units = fp32
-    if "avx512f" in features and cpu.vendor == "AuthenticAMD":
-        fp32 = min(fp32, get_fp32_per_cycle(frozenset({"avx2"}), None) * cycles)
     rates = {
         "fp64": fp32 / 2,  # half as many lanes in the same register
         "fp32": fp32,
@@ -118,7 +115,7 @@ def compute_peak_flops(cpu: Cpu, cores: int) -> dict[str, float]:
         rates["int8"] = 2048 * cycles  # half the bytes of bf16: twice the operations in a tile
     elif features & {"avx512_vnni", "avx_vnni", "i8mm"}:
         # I8MM multiplies 2×8 by 8×2 in a register, VNNI adds four products to each lane.
-        rates["int8"] = units * (8 if "i8mm" in features else 4)
+        rates["int8"] = fp32 * (8 if "i8mm" in features else 4)
     return rates
 
 
@@ -129,8 +126,8 @@ def has_bf16(cpu: Cpu) -> bool:
 
 def _get_bf16_ratio(features: frozenset[str], cpu: Cpu) -> float:
     if "avx512_bf16" in features:
-        # Zen 4's fp32 products have the same units with AVX2 as with AVX-512
-        return 4.0 if cpu.vendor == "AuthenticAMD" and cpu.microarchitecture != "zen4" else 2.0
+        of_amd = 2.25 if cpu.microarchitecture == "zen4" else 4.0
+        return of_amd if cpu.vendor == "AuthenticAMD" else 2.0
     return 4.0 if "bf16" in features else EMULATED_SHARE_OF_FP32
 
 

@@ -47,7 +47,7 @@ def test_int8_needs_its_instructions():
 
 @pytest.mark.parametrize(
     ("vendor", "architecture", "ratio"),
-    [("AuthenticAMD", "x86_64_v4", 4), ("AuthenticAMD", "zen4", 2), ("GenuineIntel", "sapphirerapids", 2)],
+    [("AuthenticAMD", "x86_64_v4", 4), ("AuthenticAMD", "zen4", 2.25), ("GenuineIntel", "sapphirerapids", 2)],
 )
 def test_bf16_beside_the_fp32_that_mkl_reaches(vendor, architecture, ratio):
     features = ("avx2", "avx512f", "avx512_bf16")
@@ -55,18 +55,17 @@ def test_bf16_beside_the_fp32_that_mkl_reaches(vendor, architecture, ratio):
     assert rates["bf16"] == ratio * rates["fp32"]
 
 
-def test_fp32_of_an_amd_with_avx512_is_what_mkl_reaches():
-    """A virtual machine hides what archspec knows a Zen 4 by: prompts were planned twice as fast as they were, and an engine for them."""
-    measured = {"fp32": 197e9, "bf16": 441e9}  # two cores of Zen 4; of Zen 5: 207e9 and 864e9
+@pytest.mark.parametrize(
+    ("architecture", "reached"),
+    [("zen4", {"fp32": 197e9, "bf16": 441e9}), ("zen5", {"fp32": 207e9, "bf16": 864e9})],
+)
+def test_two_cores_of_amd_with_avx512_have_the_rates_that_pytorch_reaches_there(architecture, reached):
+    """Beside the share of a data sheet's rate that products are priced with."""
     features = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16")
-    rates = compute_peak_flops(Cpu(vendor="AuthenticAMD", isa_features=features, microarchitecture="x86_64_v4"), 2)
-    assert all(0.7 < rates[dtype] / rate < 1.5 for dtype, rate in measured.items())
-    assert rates["int8"] == 4 * device("cpu:2").flops("fp32")
-
-
-def test_zen4_runs_avx512_on_half_width_units():
-    cpu = Cpu(cores=8, budget=8, isa_features=("avx2", "avx512f"), microarchitecture="zen4")
-    assert describe_cpu(cpu, (), GIB).flops("fp32") == device("cpu:8+avx2").flops("fp32")
+    cpu = Cpu(vendor="AuthenticAMD", isa_features=features, microarchitecture=architecture)
+    rates = compute_peak_flops(cpu, 2)
+    share = 0.6 / 0.93  # of a data sheet's rate, and of a measured one (generator/cost/constants.py)
+    assert all(0.9 < share * rates[dtype] / rate < 1.1 for dtype, rate in reached.items())
 
 
 def test_threads_and_quota():

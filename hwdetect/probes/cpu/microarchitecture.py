@@ -64,14 +64,20 @@ def _is_compatible(target, architecture: str, vendor: str, have: frozenset[str],
     return target.vendor in (vendor, "generic") and target.features <= have
 
 
+AMD_GENERATIONS = {"25": "zen4", "26": "zen5"}
+"""AMD processors with AVX-512 by the family that they state (Linux, arch/x86/kernel/cpu/amd.c): Zen 3 is of family 25 too, and has none."""
+
+
 def find_cpuinfo_label(first: dict[str, str], architecture: str | None) -> str | None:
     """The label for one processor block of /proc/cpuinfo (archspec looks at the first)."""
     if architecture in ("x86_64", "i686", "i386"):
-        return find_label(
-            architecture="x86_64" if architecture == "x86_64" else "x86",
-            vendor=first.get("vendor_id", "generic"),
-            features=first.get("flags", "").split(),
+        vendor, features = first.get("vendor_id", "generic"), first.get("flags", "").split()
+        label = find_label(
+            architecture="x86_64" if architecture == "x86_64" else "x86", vendor=vendor, features=features
         )
+        # hypervisors hide features that archspec asks a generation for, and run the same kernels on it
+        hidden = label is not None and label.startswith("x86_64") and vendor == "AuthenticAMD" and "avx512f" in features
+        return AMD_GENERATIONS.get(first.get("cpu family", ""), label) if hidden else label
     if architecture == "aarch64":
         return find_label(
             architecture="aarch64",

@@ -23,10 +23,14 @@ def note_waiting(case: Case, best: Candidate) -> tuple[Note, ...]:
     option, fastest = "", best
     for _, fewer_users, fewer in list_fewer(case):
         space = open_space(fewer, build_cost_model(fewer))
-        found = find_best(space.limited(least=best.layout.devices, most=best.layout.devices))
-        if found is None or found.standing > best.standing or get_rate(found) <= get_rate(fastest):
+        fastest_there = find_best(space.limited(least=best.layout.devices, most=best.layout.devices))
+        if (
+            fastest_there is None
+            or fastest_there.standing > best.standing
+            or get_rate(fastest_there) <= get_rate(fastest)
+        ):
             break
-        option, fastest = fewer_users, found
+        option, fastest = fewer_users, fastest_there
     if get_rate(fastest) < GAIN * get_rate(best):
         return ()
     other = [t.id for t in fastest.members if t not in best.members]

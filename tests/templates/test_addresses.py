@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import socket
 
 import pytest
 
@@ -32,8 +33,8 @@ def be_host(leaf, monkeypatch, interfaces: dict, ways: dict, own: set, kinds: di
     monkeypatch.setattr(leaf, "resolve", lambda host: own)
 
 
-def run(leaf, monkeypatch, capsys) -> dict[str, str]:
-    monkeypatch.setattr("sys.argv", ["addresses.py", "node-1"])
+def run(leaf, monkeypatch, capsys, node: str = "node-1") -> dict[str, str]:
+    monkeypatch.setattr("sys.argv", ["addresses.py", node])
     leaf.main()
     lines = capsys.readouterr().out.splitlines()
     return dict(shlex.split(line, comments=True)[1].split("=", 1) for line in lines)
@@ -76,6 +77,44 @@ def test_what_is_set_stays(addresses, monkeypatch, capsys, tmp_path):
     be_host(addresses, monkeypatch, DEBIAN, {"node-1": "10.0.0.1"}, {"127.0.1.1"}, folder=tmp_path)
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "ib0")
     assert run(addresses, monkeypatch, capsys) == {"PET_LOCAL_ADDR": "10.0.0.1"}
+
+
+@pytest.mark.parametrize(
+    ("node", "hostname", "names", "expected"),
+    [
+        ("10.0.0.1", "node-1", {"node-1": {"127.0.1.1"}}, "localhost"),
+        ("first.cluster", "node-1", {"node-1": {"127.0.1.1"}, "first.cluster": {"10.0.0.1"}}, "localhost"),
+        ("10.0.0.1", "unknown", {}, "localhost"),
+        ("10.0.0.1", "node-1", {"node-1": {"10.0.0.1"}}, None),
+        ("node-1", "node-1", {"node-1": {"127.0.1.1"}}, None),
+        ("node-1.cluster", "node-1", {"node-1": {"127.0.1.1"}, "node-1.cluster": {"127.0.1.1"}}, None),
+        ("10.0.0.2", "node-1", {"node-1": {"127.0.1.1"}}, None),
+        ("localhost", "node-1", {"node-1": {"127.0.1.1"}, "localhost": {"127.0.0.1"}}, None),
+    ],
+)
+def test_the_first_node_is_known_by_whatever_name_it_is_given(
+    addresses, monkeypatch, capsys, tmp_path, node, hostname, names, expected
+):
+    """As torchrun knows it (torch 2.13), which else waits on all nodes for a store that none of them starts."""
+    from torch.distributed.elastic.rendezvous import utils
+
+    def resolve(host):
+        return names.get(host, {host} if host[0].isdecimal() else set())
+
+    def getaddrinfo(host, *_, **__):
+        if found := resolve(host):
+            return [(2, 1, 6, "", (address, 0)) for address in found]
+        raise socket.gaierror(host)
+
+    be_host(addresses, monkeypatch, DEBIAN, {node: "10.0.0.1"}, set(), folder=tmp_path)
+    monkeypatch.setattr(addresses, "resolve", resolve)
+    monkeypatch.setattr(socket, "gethostname", lambda: hostname)
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    monkeypatch.setenv("MASTER_ADDR", node)
+    found = run(addresses, monkeypatch, capsys, node)
+    assert found.get("MASTER_ADDR") == expected
+    is_first = node != "10.0.0.2"
+    assert utils._matches_machine_hostname(found.get("MASTER_ADDR", node)) == is_first
 
 
 def test_nothing_is_guessed(addresses, monkeypatch, capsys, tmp_path):

@@ -194,17 +194,19 @@ def environment(folder: Path, *, gpus: bool) -> dict[str, str]:
 
 
 def run(folder: Path, *words: str, gpus: bool = True, code: int = 0) -> str:
-    """The output of a training, on as many launchers as it has nodes. Every process of it is gone afterwards."""
+    """The output of a training, on as many launchers as it has nodes, whose caches are their own. Every process of it is gone
+    afterwards."""
     started: list[subprocess.Popen] = []
     nodes = launchers(folder)
     logs = [folder / f"log-{node}" for node in range(len(nodes))]
     try:
-        for more, log in zip(nodes, logs, strict=True):
+        for number, (more, log) in enumerate(zip(nodes, logs, strict=True)):
+            own = {"HF_HOME": str(folder / f"cache-{number}")} if len(nodes) > 1 else {}
             with log.open("w") as out:
                 process = subprocess.Popen(
                     command(folder, *words, *(() if gpus else ("--use_cpu", "true")), more=more),
                     cwd=folder,
-                    env=environment(folder, gpus=gpus),
+                    env=environment(folder, gpus=gpus) | own,
                     stdout=out,
                     stderr=subprocess.STDOUT,
                 )
@@ -514,6 +516,29 @@ def test_new_weights_that_the_first_process_draws(inputs, tmp_path, tied):
     for process in held(several):
         assert "FSDPModule" in process["kinds"] and process["local"] == pytest.approx(process["full"] / 2, rel=0.02)
     resumes(several, report(several)["losses"])
+
+
+WRITTEN_SLOWLY = """
+
+write_now = write_part
+
+
+def write_part(file, *arguments):
+    with open("written", "a") as log:
+        log.write(f"{os.environ['RANK']} {file.parent.name}\\n")
+    time.sleep(1)
+    write_now(file, *arguments)
+"""
+
+
+def test_nodes_with_disks_of_their_own_prepare_the_data_once_each(inputs, tmp_path):
+    """All processes of the second node did, at one time: SkyPilot's nodes share the volume of the runs alone."""
+    folder = on_cpu(make(inputs, tmp_path / "p", HSDP, "2x2xa100-sxm-80gb", parallelism="hsdp"))
+    parts = folder / "parts.py"
+    parts.write_text(parts.read_text() + WRITTEN_SLOWLY)
+    run(folder, "--max_steps", "1")
+    written = (folder / "written").read_text().splitlines()
+    assert {line.split()[0] for line in written} == {"0", "2"} and len(set(written)) == len(written), written
 
 
 def test_a_silent_fallback_is_an_error(inputs, tmp_path):

@@ -203,13 +203,6 @@ ROWS = (
         "adapters are added to the whole model, before it is divided",
     ),
     Row(
-        "main_process_first",
-        "local",
-        ("train", "several", "by-trainer"),
-        "off: the first process of all nodes prepares the data, on a disk that all see",
-    ),
-    Row("main_process_first", "desc", ("train", "several", "by-trainer"), "what the log calls it"),
-    Row(
         "tokenizer",
         "truncation",
         ("train", "text-classification"),
@@ -288,7 +281,7 @@ CONFIG_REASONS = {
     "machine": "what the plan was made for: the scripts compare the machine that they run on with it, and stop where it "
     "cannot do what is planned",
     "machine.device": "what the plan was made for: the device string of PyTorch",
-    "machine.cpus": "the CPUs that the plan was made for",
+    "machine.cpus": "the CPUs of a process that the plan was made for",
     "machine.gpus": "the GPUs of a node that the plan uses",
     "processes": "what the plan was made for: how train.py is launched, and what it must find before the first step",
     "processes.launcher": "the command that starts train.py, one process a device",
@@ -368,7 +361,7 @@ CONFIG_REASONS = {
     "machine.compute_capability": "what the plan's kernels and dtypes need at least",
     "machine.targets": "what the plan's kernels and dtypes are for, as the compiler calls it: one of them",
     "machine.memory_gib": "memory of the device that the plan was made for",
-    "machine.needs_gib": "the predicted peak: with less memory free, a run would end without any",
+    "machine.needs_gib": "the predicted peak of a process: with less memory free, a run would end without any",
 }
 """By key; ``training.seed`` is one in a section. A key of config.yaml without a reason is a bug (``KeyError``)."""
 

@@ -55,7 +55,7 @@ def make_report(**more) -> dict:
         }
         for n in range(4)
     ]
-    links = {"0-1": 200e9, "2-3": 200e9, "1-2": 40e9, "3-0": 40e9}
+    links = {"0-1": 200e9, "2-3": 200e9, "0-2": 40e9, "1-3": 40e9}
     return {"ranks": ranks, "links": links, "signal_seconds": 0.01} | more
 
 
@@ -93,8 +93,9 @@ def test_each_problem_is_named(preflight, monkeypatch, report, words):
 def test_a_slow_link_and_a_slow_rank_are_named(preflight, monkeypatch):
     monkeypatch.setattr(preflight, "PLANNED", {"disk_gib": 0, "node_gb_per_s": 220.0, "nodes_gb_per_s": 45.0})
     (link,) = preflight.find_problems(change_links(**{"2to3": 20e9}))
-    assert link == "link 2-3: 20.00 GB/s, expected 220.00"
-    problems = preflight.find_problems(change_links(**{"2to3": 20e9, "1to2": 2e9}))
+    assert link == "link 2-3 (node-1): 20.00 GB/s, expected 220.00"
+    problems = preflight.find_problems(change_links(**{"2to3": 20e9, "0to2": 2e9}))
+    assert "link 0-2 (node-0 to node-1): 2.00 GB/s, expected 45.00" in problems
     assert len(problems) == 3 and problems[-1].startswith("rank 2 (node-1): each of its links is slow")
 
 
@@ -110,14 +111,20 @@ def test_a_slow_rank_of_few_is_named_beside_the_others(preflight, monkeypatch):
         assert len(links) == 2 and rank.startswith(f"rank {count - 1} (node-{count - 1}): each of its links is slow")
 
 
-def test_every_pair_of_neighbours_has_its_turn(preflight):
-    for count in range(2, 9):
-        rounds = preflight.list_rounds(count)
+@pytest.mark.parametrize("nodes", [1, 2, 3, 4, 5])
+def test_every_pair_of_neighbours_has_its_turn(preflight, nodes):
+    """Those of a node, and of several nodes each process with its like on the next: no port of a node goes untried."""
+    for each in range(1 if nodes > 1 else 2, 9):
+        rounds = preflight.list_rounds(nodes * each, each)
         pairs = [pair for pairs in rounds for pair in pairs]
-        assert len(pairs) == len(set(pairs)) == (count if count > 2 else 1)
+        inside, between = (count if count > 2 else count - 1 for count in (each, nodes))
+        assert len(pairs) == len(set(pairs)) == nodes * inside + each * between
         for pairs in rounds:
             busy = [rank for pair in pairs for rank in pair]
             assert len(busy) == len(set(busy))
+            across = {one // each != other // each for one, other in pairs}
+            assert across == {False} or (across == {True} and {one % each for one, _ in pairs} == set(range(each)))
+            assert all(one % each == other % each for one, other in pairs if across == {True})
 
 
 @pytest.mark.slow

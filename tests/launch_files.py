@@ -73,6 +73,8 @@ for host in hosts:
     subprocess.run(asked.command, env=kept, check=True)
 """
 STAND_INS = {"srun": SRUN, "scancel": SCANCEL, "ssh": SSH, "mpirun": MPIRUN}
+WAITED = "600"
+"""Seconds that nodes wait for the first"""
 FABRIC = ("vpc.amazonaws.com/efa",)
 LAUNCHERS = ("torchrun", "accelerate", "deepspeed")
 SBATCH = {
@@ -237,6 +239,7 @@ def count_processes(argv: list[str], project: Path) -> tuple[int, int, str]:
         asked = get_args_parser().parse_args(argv[1:])
         config, _, _ = config_from_args(asked)
         assert config.min_nodes == config.max_nodes
+        assert asked.standalone or config.rdzv_configs["read_timeout"] == WAITED
         endpoint = "" if asked.standalone else asked.rdzv_endpoint
         return config.max_nodes, config.nproc_per_node, endpoint
     assert argv[:2] == ["accelerate", "launch"], argv
@@ -246,6 +249,7 @@ def count_processes(argv: list[str], project: Path) -> tuple[int, int, str]:
     asked = launch_command_parser().parse_args(argv[2:])
     settings = load_config_from_file(str(project / asked.config_file))
     port = settings.main_process_port
+    assert not asked.main_process_ip or asked.rdzv_conf == f"read_timeout={WAITED}"
     endpoint = f"{asked.main_process_ip}:{port}" if asked.main_process_ip else ""
     return settings.num_machines, settings.num_processes // settings.num_machines, endpoint
 

@@ -14,6 +14,9 @@ from generator.techniques.edits import Code, Edits, make_argument, merge_edits
 
 PORT = 29500
 """torchrun's and Accelerate's default."""
+WAIT = "read_timeout=600"
+"""Seconds until the first node has begun: as long as all nodes may take to join (join_timeout's default). Of itself torch 2.13 gives up
+after 60, and the image of one pod is pulled later than another's."""
 
 
 def find_grace_seconds(case: Case) -> int:
@@ -36,7 +39,7 @@ def launch_with_torchrun(case: Case) -> tuple[str, ...]:
     each += ("--numa-binding=node",) if explain_numa_binding(case) else ()
     if layout.nodes == 1:
         return ("torchrun", "--standalone", "--local-addr=localhost", *each)
-    meeting = ("--rdzv-backend", "c10d", "--rdzv-endpoint", f"$MASTER_ADDR:{PORT}")
+    meeting = ("--rdzv-backend", "c10d", "--rdzv-conf", WAIT, "--rdzv-endpoint", f"$MASTER_ADDR:{PORT}")
     return ("torchrun", "--nnodes", str(layout.nodes), *each, *meeting)
 
 
@@ -59,7 +62,7 @@ def launch_with_accelerate(layout: Layout) -> tuple[str, ...]:
     words = ("accelerate", "launch", "--config_file", "accelerate.yaml")
     if layout.nodes == 1:
         return words
-    return (*words, "--main_process_ip", "$MASTER_ADDR")
+    return (*words, "--rdzv_conf", WAIT, "--main_process_ip", "$MASTER_ADDR")
 
 
 def is_by_accelerate(layout: Layout) -> bool:

@@ -109,9 +109,9 @@ def find_training_source(name: str, run: Execution, rates: Rates) -> str:
         "optimizer": bandwidth if run.offload_optimizer == "none" else c.HOST_BYTES_PER_S.source,
         "dequantization": c.DEQUANT_REALISED.source,
         "pipeline bubble": PIPELINE_SOURCE,
-        "tensor parallel": c.COLLECTIVE_REALISED.source,
-        "sequence parallel": c.COLLECTIVE_REALISED.source,
-        "expert parallel": c.COLLECTIVE_REALISED.source,
+        "tensor parallel": describe_collectives(rates),
+        "sequence parallel": describe_collectives(rates),
+        "expert parallel": describe_collectives(rates),
         "weights from host": c.HOST_BYTES_PER_S.source,
         "activations to host and back": "bytes of block inputs over the link of the board, twice (torch's save_on_cpu)",
         "gradients to host": "bytes over the link of the board, counted in deepspeed 0.19.8 and torch 2.13 (generator/cost/deepspeed.py)",
@@ -121,10 +121,16 @@ def find_training_source(name: str, run: Execution, rates: Rates) -> str:
     }.get(name, rates.source)
 
 
+def describe_collectives(rates: Rates) -> str:
+    source = c.COLLECTIVE_REALISED.source
+    return f"gloo is taken to reach as much of a link as NCCL: {source}" if rates.on_cpu else source
+
+
 def describe_link_source(run: Execution, rates: Rates) -> str:
+    source = describe_collectives(rates)
     if run.nodes == 1 or rates.network_bytes_per_s:
-        return c.COLLECTIVE_REALISED.source
-    return f"{c.COLLECTIVE_REALISED.source}; {c.NETWORK_BYTES_PER_S['default'].source}"
+        return source
+    return f"{source}; {c.NETWORK_BYTES_PER_S['default'].source}"
 
 
 def describe_micro_batch(shape: Shape, run: Execution) -> MicroBatch:

@@ -85,6 +85,24 @@ def test_a_small_group_stops_the_run(monkeypatch, capsys):
         leaf.check_machine({"needs_gib": 1e6, "cpus": 1})
 
 
+def test_processes_of_one_machine_need_as_much_each(monkeypatch, capsys):
+    leaf = load_leaf("machine/cpu")
+    monkeypatch.setattr(leaf, "list_memory_limits", lambda: [4 * GIB])
+    monkeypatch.setattr(leaf.os, "cpu_count", lambda: 4)
+    planned = {"needs_gib": 1.1, "cpus": 2}
+    leaf.check_machine(planned)
+    assert not capsys.readouterr().out
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "3")
+    leaf.check_machine(planned)
+    assert "Planned for 6 CPUs, this machine has 4" in capsys.readouterr().out
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    leaf.check_machine(planned)
+    assert not capsys.readouterr().out  # said once
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
+    with pytest.raises(SystemExit, match=r"made for 4\.4 GiB of memory"):
+        leaf.check_machine(planned)
+
+
 OWN = "/system.slice/job.scope"
 QUOTAS = {
     "v2": ({"proc/self/cgroup": f"0::{OWN}\n", f"sys/fs/cgroup{OWN}/cpu.max": "150000 100000\n"}, 1),

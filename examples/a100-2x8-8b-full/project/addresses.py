@@ -73,6 +73,16 @@ def resolve(host: str) -> set[str]:
         return set()
 
 
+def choose_meeting(node: str, addresses: dict[str, str]) -> dict[str, tuple[str, str]]:
+    """On the first node, where torchrun would not know that it is the one: no launcher would start the store."""
+    own, hostname, meeting = resolve(socket.gethostname()), socket.gethostname(), resolve(node)
+    if not meeting & set(addresses.values()) or meeting & own or node in ("localhost", hostname):
+        return {}
+    stands_for = ", ".join(sorted(own)) or "nothing"
+    reason = f"this is {node}; torchrun asks for the addresses of {hostname} alone, which stands for {stands_for}"
+    return {"MASTER_ADDR": ("localhost", reason)}
+
+
 def choose_settings(interface: str, addresses: dict[str, str]) -> dict[str, tuple[str, str]]:
     """Values with their reasons, where a default is wrong."""
     address, own = addresses[interface], resolve(socket.gethostname())
@@ -89,16 +99,17 @@ def choose_settings(interface: str, addresses: dict[str, str]) -> dict[str, tupl
 
 def main() -> None:
     node, addresses = sys.argv[1], list_addresses()
-    interface = find_interface(node, addresses)
+    settings, interface = choose_meeting(node, addresses), find_interface(node, addresses)
     if interface is None:
         print(
             f"addresses.py: how other nodes reach this one is not clear ({node}; {addresses}): where they do not meet, "
             "set PET_LOCAL_ADDR, GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME in .env",
             file=sys.stderr,
         )
-        return
-    for name, (value, reason) in choose_settings(interface, addresses).items():
-        if name not in os.environ:
+    else:
+        settings |= choose_settings(interface, addresses)
+    for name, (value, reason) in settings.items():
+        if name not in os.environ or name == "MASTER_ADDR":  # which is NODE
             print(f"export {name}={shlex.quote(value)} # {reason}")
 
 

@@ -69,7 +69,7 @@ def main() -> None:
     claim_shared_folder(Path(args.output_dir), source)
     set_seed(args.seed)
 
-    with args.main_process_first(local=False, desc="the data"):  # the others read what it has prepared
+    with args.distributed_state.main_process_first():  # the others read what it has prepared
         examples = load_examples(CONFIG)
         examples, held_out = hold_out(examples, CONFIG, args, load_examples)
         tokenizer = AutoTokenizer.from_pretrained(source, revision=CONFIG["revision"], trust_remote_code=False)

@@ -13,14 +13,16 @@ MADV_HUGEPAGE = 14  # sys/mman.h
 
 def check_machine(planned: dict) -> None:
     """Stop where the plan cannot work; say what else differs."""
+    processes = int(os.environ.get("LOCAL_WORLD_SIZE", 1))  # of this machine: each needs as much
+    needed, cpus = round(processes * planned["needs_gib"], 1), processes * planned["cpus"]
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     usable = min([total, *list_memory_limits()])
-    if usable / GIB < planned["needs_gib"]:
+    if usable / GIB < needed:
         limited = f"of this machine's {total / GIB:.1f} its control group allows"
         where = "this machine has" if usable == total else limited
-        sys.exit(f"This plan was made for {planned['needs_gib']} GiB of memory, and {where} {usable / GIB:.1f}.")
-    if os.cpu_count() < planned["cpus"]:
-        print(f"Planned for {planned['cpus']} CPUs, this machine has {os.cpu_count()}: slower than PLAN.md says.")
+        sys.exit(f"This plan was made for {needed} GiB of memory, and {where} {usable / GIB:.1f}.")
+    if os.cpu_count() < cpus and os.environ.get("LOCAL_RANK", "0") == "0":
+        print(f"Planned for {cpus} CPUs, this machine has {os.cpu_count()}: slower than PLAN.md says.")
 
 
 def keep_freed_memory(planned: dict) -> None:

@@ -68,7 +68,9 @@ def main() -> None:
     set_seed(args.seed)
     torch.set_num_threads(2)  # the CPUs this process may use
 
-    with args.main_process_first(local=False, desc="the data"):  # the others read what it has prepared
+    # the first process of all prepares it, then that of each node, whose disk may be its own; the others read
+    state = args.distributed_state
+    with state.main_process_first(), state.local_main_process_first():
         texts = load_texts(CONFIG).shuffle(seed=args.seed)
         tokenizer = AutoTokenizer.from_pretrained(source, revision=CONFIG["revision"], trust_remote_code=False)
         blocks = cut_blocks(texts, tokenizer, CONFIG["seq_len"])

@@ -1,5 +1,5 @@
 #!/bin/sh
-# MASTER_ADDR=<the first node> ./train.sh [--max_steps 8]: the 4 processes of this node; on each of the 2 nodes at about the same time.
+# MASTER_ADDR=<the first node> ./train.sh [--max_steps 8]: the 4 processes of this node; on each of the 2 nodes within ten minutes.
 # Whatever starts the nodes (train.sbatch, launch/) starts this there. PROGRAM=preflight.py looks at nodes and links, and trains nothing.
 set -eu
 CDPATH='' cd "$(dirname "$0")"
@@ -8,4 +8,4 @@ CDPATH='' cd "$(dirname "$0")"
 # shellcheck source=/dev/null
 . ./env.sh
 export OMP_NUM_THREADS="${OMP_NUM_THREADS-2}"
-exec torchrun --nnodes 2 --nproc-per-node 4 --shutdown-timeout 600 --rdzv-backend c10d --rdzv-endpoint "$MASTER_ADDR:29500" "${PROGRAM-train.py}" "$@"
+exec torchrun --nnodes 2 --nproc-per-node 4 --shutdown-timeout 600 --rdzv-backend c10d --rdzv-conf read_timeout=600 --rdzv-endpoint "$MASTER_ADDR:29500" "${PROGRAM-train.py}" "$@"

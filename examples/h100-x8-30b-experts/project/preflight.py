@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 from datetime import timedelta
 from importlib.metadata import PackageNotFoundError, version
+from itertools import chain, pairwise
 from pathlib import Path
 
 import torch
@@ -30,6 +31,7 @@ DEVICE = CONFIG["machine"]["device"]
 PLANNED = CONFIG["processes"]["preflight"]
 ELEMENTS = (1 << 20) if DEVICE == "cpu" else (1 << 25)  # float32: 4 MiB, 128 MiB
 REPEATS = 5
+SHOWN_LINKS = 32
 PRODUCT_SECONDS = 1.0  # of products: what else runs on a CPU, or a clock that has not risen yet, is not in all of them
 SLOW_LINK = 0.25 if DEVICE == "cpu" else 0.5  # of what is predicted, or of the usual one of its kind
 SLOW_RANK = 0.5 if DEVICE == "cpu" else 0.8  # of the median: processes on a CPU share it with whatever else runs
@@ -90,18 +92,29 @@ def measure_all_reduce() -> float:
     return 2 * (count - 1) / count * tensor.nbytes / seconds
 
 
-def list_rounds(count: int) -> list[list[tuple[int, int]]]:
-    """Neighbours on a ring, in rounds in which no process is in two pairs."""
-    ring = [(rank, (rank + 1) % count) for rank in range(count)] if count > 2 else [(0, 1)]
-    closing = [ring.pop()] if count > 2 and count % 2 else []
-    return [pairs for pairs in (ring[::2], ring[1::2], closing) if pairs]
+def list_rounds(count: int, per_node: int) -> list[list[tuple[int, int]]]:
+    """Pairs, in rounds in which no process is in two: neighbours in a node, then each with its like of the next node.
+
+    All of a node send to the next at one time, each by the port near it, as in a training: one pair alone would have
+    all ports to itself, or try one of them.
+    """
+    nodes = [list_ring(range(first, first + per_node)) for first in range(0, count, per_node)]
+    likes = [list_ring(range(place, count, per_node)) for place in range(per_node)]
+    rounds = [list(chain(*together)) for rings in (nodes, likes) for together in zip(*rings, strict=True)]
+    return [pairs for pairs in rounds if pairs]
+
+
+def list_ring(ranks: range) -> tuple[list[tuple[int, int]], ...]:
+    """Neighbours on a ring, in three rounds."""
+    pairs = list(pairwise(ranks))
+    return pairs[::2], pairs[1::2], [(ranks[-1], ranks[0])] if len(ranks) > 2 else []
 
 
 def measure_links() -> dict[str, float]:
-    """Bytes per second from each process to the next, by "rank-rank"."""
+    """Bytes per second between two processes, there and back, by "rank-rank"."""
     rank, tensor = dist.get_rank(), torch.ones(ELEMENTS, device=DEVICE)
     rates = {}
-    for pairs in list_rounds(dist.get_world_size()):
+    for pairs in list_rounds(dist.get_world_size(), int(os.environ["LOCAL_WORLD_SIZE"])):
         dist.barrier()
         mine = next((pair for pair in pairs if rank in pair), None)
         if mine is None:
@@ -187,7 +200,10 @@ def list_slow_links(ranks: list[dict], links: dict[str, float]) -> list[str]:
         predicted = PLANNED.get(f"{kind}_gb_per_s")
         least = predicted * 1e9 if predicted else find_usual(list(rates.values()))
         slow |= {pair: (rate, least) for pair, rate in rates.items() if rate < SLOW_LINK * least}
-    lines = [f"link {pair}: {rate / 1e9:.2f} GB/s, expected {least / 1e9:.2f}" for pair, (rate, least) in slow.items()]
+    lines = [
+        f"link {pair} ({name_hosts(pair, ranks)}): {rate / 1e9:.2f} GB/s, expected {least / 1e9:.2f}"
+        for pair, (rate, least) in slow.items()
+    ]
     for rank in range(len(ranks) if len(ranks) > 2 else 0):
         own = [pair for pair in links if str(rank) in pair.split("-")]
         if own and all(pair in slow for pair in own) and len(slow) < len(links):
@@ -195,6 +211,10 @@ def list_slow_links(ranks: list[dict], links: dict[str, float]) -> list[str]:
                 f"rank {rank} ({ranks[rank]['host']}): each of its links is slow: look at that device and its port"
             )
     return lines
+
+
+def name_hosts(pair: str, ranks: list[dict]) -> str:
+    return " to ".join(dict.fromkeys(ranks[int(rank)]["host"] for rank in pair.split("-")))
 
 
 def find_usual(rates: list[float]) -> float:
@@ -207,8 +227,10 @@ def print_report(report: dict) -> None:
     print(f"{len(ranks)} processes on {len({r['host'] for r in ranks})} nodes, {report['seconds']:.0f} s")
     rate, predicted = report["all_reduce_bytes_per_s"] / 1e9, PLANNED.get("all_reduce_gb_per_s")
     print(f"all-reduce {rate:.2f} GB/s" + (f", predicted {predicted:.2f}" if predicted else ""))
-    for pair, measured in report["links"].items():
-        print(f"link {pair} {measured / 1e9:.2f} GB/s")
+    slowest = sorted(report["links"].items(), key=lambda link: link[1])[:SHOWN_LINKS]
+    print(f"{len(report['links'])} links, the slowest:")
+    for pair, measured in slowest:
+        print(f"link {pair} ({name_hosts(pair, ranks)}) {measured / 1e9:.2f} GB/s")
     print(f"SIGTERM known to all after {report['signal_seconds'] * 1000:.0f} ms")
     print("\n".join(f"PROBLEM {problem}" for problem in report["problems"]) or "nothing is wrong")
 

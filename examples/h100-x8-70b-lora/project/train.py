@@ -71,7 +71,7 @@ def main() -> None:
     set_seed(args.seed)
     adapter = LoraConfig(task_type="CAUSAL_LM", target_modules="all-linear", **CONFIG["lora"])
 
-    with args.main_process_first(local=False, desc="the data"):  # the others read what it has prepared
+    with args.distributed_state.main_process_first():  # the others read what it has prepared
         examples = load_examples(CONFIG)
         examples, held_out = hold_out(examples, CONFIG, args, load_examples)
         tokenizer = AutoTokenizer.from_pretrained(source, revision=CONFIG["revision"], trust_remote_code=False)

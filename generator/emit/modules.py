@@ -82,6 +82,7 @@ def choose_modules(
     """Module name to leaf, without ``.py``. ``parallel`` is what plan.json says of several processes, ``engine`` that of the ``server``.
     ``asks_kernel``: whether the first step asks PyTorch which kernel of attention it would take."""
     modules = {
+        "config_file": "config_file",
         "machine": f"machine/{project.guard}",
         "infer_report": "infer_report",
         "lock": "lock",

@@ -21,12 +21,12 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-import yaml
 
+from config_file import read_config
 from launcher_summary import tell_launcher, tell_of_end
 
 HERE = Path(__file__).parent
-CONFIG = yaml.safe_load((HERE / "config.yaml").read_text(encoding="utf-8"))
+CONFIG = read_config()
 DEVICE = CONFIG["machine"]["device"]
 PLANNED = CONFIG["processes"]["preflight"]
 ELEMENTS = (1 << 20) if DEVICE == "cpu" else (1 << 25)  # float32: 4 MiB, 128 MiB

@@ -11,11 +11,11 @@ import time
 from pathlib import Path
 
 import torch
-import yaml
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from answer_length import fit_answer
 from chat_template import ensure_chat_template
+from config_file import read_config
 from finished_runs import choose_run, describe_run
 from infer_report import write_report
 from loaded_weights import check_loaded
@@ -25,7 +25,7 @@ from stop_tokens import list_stop_tokens
 from terminal import EscapedStreamer, parse_flags
 
 HERE = Path(__file__).resolve().parent
-CONFIG = yaml.safe_load((HERE / "config.yaml").read_text(encoding="utf-8"))
+CONFIG = read_config()
 
 
 def main() -> None:

@@ -15,11 +15,11 @@ os.environ.setdefault(  # read once, as PyTorch is imported
     "pinned_max_round_threshold_mb:64,pinned_max_cached_size_mb:64,expandable_segments:True",
 )
 
+import sys
 from functools import partial
 from pathlib import Path
 
 import torch
-import yaml
 from transformers import AutoModelForCausalLM, AutoTokenizer, HfArgumentParser, set_seed
 from trl import SFTConfig, SFTTrainer
 
@@ -28,6 +28,7 @@ from balanced_processes import BalanceProcesses
 from chat_template import ensure_chat_template
 from checkpoints import AlreadyTrained, EndAtLastStep, FollowArguments, find_newest_checkpoint, finish_training
 from compiler import check_compilers
+from config_file import read_config
 from data import check_size, check_tokens, load_examples, show_data, tokenize_examples
 from evaluation import describe_evaluation, hold_out, keep_any, prepare_evaluation
 from final_model import is_complete, save_final_model
@@ -57,10 +58,12 @@ from stopping import StopOnBadLoss, run_main
 from varlen_attention import attend_within_rows
 
 HERE = Path(__file__).resolve().parent
-CONFIG = yaml.safe_load((HERE / "config.yaml").read_text(encoding="utf-8"))
+CONFIG = read_config()
 
 
 def main() -> None:
+    if {"-h", "--help"} & set(sys.argv):
+        training_arguments()  # prints them and ends, on any machine
     check_launch(CONFIG["processes"])
     check_machine(CONFIG["machine"])
     check_compilers("gcc")

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import yaml
 from peft import PeftConfig, PeftModel
 from transformers import (
     AutoConfig,
@@ -25,6 +24,7 @@ from transformers import (
     Mxfp4Config,
 )
 
+from config_file import read_config
 from finished_runs import choose_run
 from loaded_weights import check_loaded
 from run_folder import LOCK, lock_folder
@@ -36,7 +36,7 @@ from stopping import run_main
 from terminal import parse_flags
 
 HERE = Path(__file__).resolve().parent
-CONFIG = yaml.safe_load((HERE / "config.yaml").read_text(encoding="utf-8"))
+CONFIG = read_config()
 TEXT = "The quick brown fox jumps over the lazy dog."
 BOUNDS = {torch.float32: 1e-3, torch.float16: 0.02, torch.bfloat16: 0.1}
 """Largest difference of an output, as a share of the largest output: what rounding the merged weights may make of it on

@@ -15,12 +15,12 @@ from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
-import yaml
 from datasets import Dataset, Features, Value
 from datasets.fingerprint import Hasher
 from torch.utils.data import Dataset as TorchDataset
 from transformers import AutoConfig, TokenizersBackend
 
+from config_file import read_config
 from first_example import dump_example, show_example
 from open_data import count_lines, list_spans
 from parts import BATCH, Batches, cut_rows, group_pieces, load_parts, prepare_parts
@@ -232,7 +232,7 @@ def main() -> None:
 
 def show_first():
     """The first example, and the tokenizer that made its tokens; both are shown, and what all examples are."""
-    config = yaml.safe_load((HERE / "config.yaml").read_text(encoding="utf-8"))
+    config = read_config()
     output_dir = HERE / config["output_dir"]
     texts = load_texts(config)
     model = find_source(config, "model")

@@ -8,11 +8,11 @@ import signal
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends the imports without a traceback
 
+import sys
 from functools import partial
 from pathlib import Path
 
 import torch
-import yaml
 from accelerate.utils import AutocastKwargs
 from transformers import (
     AutoConfig,
@@ -33,6 +33,7 @@ from checkpoints import (
     find_newest_checkpoint,
     finish_training,
 )
+from config_file import read_config
 from data import check_size, cut_blocks, load_texts, show_data
 from evaluation import describe_evaluation, hold_out, prepare_evaluation
 from final_model import is_complete, save_final_model
@@ -50,10 +51,12 @@ from stopping import SaveOnSignal, StopOnBadLoss, run_main
 from tokenizer import train_tokenizer
 
 HERE = Path(__file__).resolve().parent
-CONFIG = yaml.safe_load((HERE / "config.yaml").read_text(encoding="utf-8"))
+CONFIG = read_config()
 
 
 def main() -> None:
+    if {"-h", "--help"} & set(sys.argv):
+        training_arguments()  # prints them and ends, on any machine
     check_machine(CONFIG["machine"])
     keep_freed_memory(CONFIG["machine"])
     args = training_arguments()

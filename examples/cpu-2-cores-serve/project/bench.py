@@ -18,8 +18,6 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import NoReturn
 
-import yaml
-
 from api_key import read_key
 from bench_child import Baseline, start_baseline
 from bench_figures import describe_load
@@ -28,13 +26,14 @@ from bench_report import describe_alone, print_results, write_results
 from bench_requests import CUT, Answer, Client, draw_arrivals, explain_address, run_closed, run_open
 from bench_server import DeviceMemory, ask_peak_gib, measure_peak_gib, start_server, wait_until_ready
 from bench_texts import Texts
+from config_file import read_config
 from masking import mask_messages
 from progress_line import ProgressLine, format_duration
 from terminal import escape_control, parse_flags
 from weights_identity import list_versions
 
 HERE = Path(__file__).resolve().parent
-CONFIG = yaml.safe_load((HERE / "config.yaml").read_text(encoding="utf-8"))
+CONFIG = read_config()
 NEW_TOKENS, QUICK_NEW_TOKENS, QUICK_PROMPT_TOKENS = 128, 32, 128
 ARRIVALS, QUICK_ARRIVALS = (0.5, 0.75, 1.0, 1.25), (0.5, 1.25)
 """Shares of the requests per second that all users together got in the closed loop."""

@@ -14,9 +14,8 @@ import sys
 from contextlib import closing
 from pathlib import Path
 
-import yaml
-
 from bench_texts import Texts
+from config_file import read_config
 from masking import mask_messages
 from sampling import Sampling
 from sources import find_source
@@ -24,7 +23,7 @@ from terminal import escape_control, parse_flags
 from weights_identity import list_versions
 
 HERE = Path(__file__).resolve().parent
-CONFIG = yaml.safe_load((HERE / "config.yaml").read_text(encoding="utf-8"))
+CONFIG = read_config()
 CONVERTING = Path(".venv-convert", "bin", "python")
 """Where weights are converted: the environment that has torch, if the serving one has not."""
 EXACT = ("float32",)

@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 
-import yaml
 from huggingface_hub import snapshot_download
 
+from config_file import read_config
 from sources import find_source
 
 HERE = Path(__file__).resolve().parent
@@ -31,7 +31,7 @@ BEGINNING = 1 << 20
 
 def convert_weights(packages: tuple[str, ...], write: Callable[[Path, Path, str], None], options: dict) -> None:
     """``write(model, folder, weights)``, where what config.yaml names is not there yet. ``packages`` do the writing."""
-    config = yaml.safe_load((HERE / "config.yaml").read_text(encoding="utf-8"))
+    config = read_config()
     serving = config["serving"]
     target = HERE / serving["converted"]
     models = {"": fetch_model(config, "model", config.get("revision"))}

@@ -15,8 +15,7 @@ from contextlib import closing
 from operator import truediv
 from pathlib import Path
 
-import yaml
-
+from config_file import read_config
 from masking import mask_messages
 from prompts import Pieces, Prompts
 from sampling import Sampling
@@ -24,7 +23,7 @@ from terminal import escape_control, parse_flags
 from weights_identity import list_versions
 
 HERE = Path(__file__).resolve().parent
-CONFIG = yaml.safe_load((HERE / "config.yaml").read_text(encoding="utf-8"))
+CONFIG = read_config()
 
 
 def main() -> None:

@@ -14,12 +14,12 @@ from contextlib import redirect_stdout
 from pathlib import Path
 
 import pyarrow as pa
-import yaml
 from datasets import Dataset, Features, Value, get_dataset_split_names, load_dataset
 from datasets.fingerprint import Hasher
 from torch.utils.data import Dataset as TorchDataset
 from transformers import AutoTokenizer, TokenizersBackend
 
+from config_file import read_config
 from examples import make_example
 from first_example import dump_example, show_example
 from masking import mask_messages
@@ -231,7 +231,7 @@ def main() -> None:
 
 def show_first():
     """The first example, and the tokenizer that made its tokens; both are shown, and what all examples are."""
-    config = yaml.safe_load((HERE / "config.yaml").read_text(encoding="utf-8"))
+    config = read_config()
     output_dir = HERE / config["output_dir"]
     texts = load_texts(config)
     source = find_source(config, "model")

@@ -8,17 +8,18 @@ import signal
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends the imports without a traceback
 
+import sys
 from functools import partial
 from pathlib import Path
 
 import torch
-import yaml
 from transformers import AutoModelForCausalLM, AutoTokenizer, HfArgumentParser, default_data_collator, set_seed
 
 from arguments import parse_arguments
 from attention_kernel import explain_refusal
 from background_save import SealWritten
 from checkpoints import AlreadyTrained, EndAtLastStep, FollowArguments, find_newest_checkpoint, finish_training
+from config_file import read_config
 from data import check_size, check_tokens, cut_blocks, load_texts, show_data
 from division import Division
 from evaluation import describe_evaluation, hold_out, prepare_evaluation
@@ -47,10 +48,12 @@ from sources import find_source
 from stopping import StopOnBadLoss, run_main
 
 HERE = Path(__file__).resolve().parent
-CONFIG = yaml.safe_load((HERE / "config.yaml").read_text(encoding="utf-8"))
+CONFIG = read_config()
 
 
 def main() -> None:
+    if {"-h", "--help"} & set(sys.argv):
+        training_arguments()  # prints them and ends, on any machine
     check_launch(CONFIG["processes"])
     check_machine(CONFIG["machine"])
     args = training_arguments()

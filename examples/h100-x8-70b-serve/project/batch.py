@@ -14,18 +14,17 @@ from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
 
-import yaml
-
 from assembly import merge_row, write_jsonl, write_parquet_of_parquet, write_parquet_of_rows
 from batch_input import Row, check_input, choose_column, choose_format, cut_shards, read_rows, survey_rows
 from batch_work import Work
+from config_file import read_config
 from masking import mask_messages
 from progress_line import ProgressLine, format_duration
 from shards import DRAFT, JOB, Shards, end_unwritable, list_changes, read_record
 from terminal import parse_flags
 
 HERE = Path(__file__).resolve().parent
-CONFIG = yaml.safe_load((HERE / "config.yaml").read_text(encoding="utf-8"))
+CONFIG = read_config()
 SHARD_BATCHES = 16
 """Batches of one shard: they are made of rows of like length, and a kill loses them."""
 SHARD_BYTES = 64 << 20

@@ -4,18 +4,10 @@ import argparse
 import os
 import runpy
 import sys
-from pathlib import Path
-
-import yaml
 
 from api_key import read_key
 
-HERE = Path(__file__).resolve().parent
 LOCAL = ("127.0.0.1", "localhost", "::1")
-
-
-def read_config() -> dict:
-    return yaml.safe_load((HERE / "config.yaml").read_text(encoding="utf-8"))
 
 
 def parse_address(serving: dict, about: str | None) -> tuple[list[str], list[str]]:

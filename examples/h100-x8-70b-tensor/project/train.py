@@ -15,11 +15,11 @@ os.environ.setdefault(  # read once, as PyTorch is imported
     "expandable_segments:True",
 )
 
+import sys
 from functools import partial
 from pathlib import Path
 
 import torch
-import yaml
 from peft import LoraConfig
 from transformers import AutoModelForCausalLM, AutoTokenizer, HfArgumentParser, set_seed
 from trl.trainer.sft_trainer import DataCollatorForLanguageModeling
@@ -32,6 +32,7 @@ from background_save import SealWritten
 from chat_template import ensure_chat_template
 from checkpoints import AlreadyTrained, EndAtLastStep, FollowArguments, find_newest_checkpoint, finish_training
 from compiler import check_compilers
+from config_file import read_config
 from data import check_size, check_tokens, load_examples, show_data, tokenize_examples
 from division import Division
 from evaluation import describe_evaluation, hold_out, keep_any, prepare_evaluation
@@ -61,10 +62,12 @@ from token_parts import TokenParts
 from vocabulary_parts import VocabularyParts
 
 HERE = Path(__file__).resolve().parent
-CONFIG = yaml.safe_load((HERE / "config.yaml").read_text(encoding="utf-8"))
+CONFIG = read_config()
 
 
 def main() -> None:
+    if {"-h", "--help"} & set(sys.argv):
+        training_arguments()  # prints them and ends, on any machine
     check_launch(CONFIG["processes"])
     check_machine(CONFIG["machine"])
     check_compilers("gcc")

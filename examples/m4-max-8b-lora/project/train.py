@@ -15,11 +15,11 @@ os.environ.setdefault(  # read once, as PyTorch is imported
     "1",
 )
 
+import sys
 from functools import partial
 from pathlib import Path
 
 import torch
-import yaml
 from peft import LoraConfig
 from transformers import AutoModelForCausalLM, AutoTokenizer, HfArgumentParser, set_seed
 from trl import SFTConfig, SFTTrainer
@@ -36,6 +36,7 @@ from checkpoints import (
     find_newest_checkpoint,
     finish_training,
 )
+from config_file import read_config
 from data import check_size, check_tokens, load_examples, show_data, tokenize_examples
 from evaluation import describe_evaluation, hold_out, keep_any, prepare_evaluation
 from final_model import is_complete, save_final_model
@@ -53,10 +54,12 @@ from sources import find_source
 from stopping import SaveOnSignal, StopOnBadLoss, run_main
 
 HERE = Path(__file__).resolve().parent
-CONFIG = yaml.safe_load((HERE / "config.yaml").read_text(encoding="utf-8"))
+CONFIG = read_config()
 
 
 def main() -> None:
+    if {"-h", "--help"} & set(sys.argv):
+        training_arguments()  # prints them and ends, on any machine
     check_machine(CONFIG["machine"])
     args = training_arguments()
     source = find_source(CONFIG, "model")

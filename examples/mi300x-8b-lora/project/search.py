@@ -17,9 +17,9 @@ import sys
 from pathlib import Path
 
 import optuna
-import yaml
 from optuna.trial import TrialState
 
+from config_file import read_config
 from finished_runs import STUDY
 from masking import mask_messages
 from search_report import describe_trial, list_complete, list_results, write_results
@@ -27,7 +27,7 @@ from search_trials import ENDED, Judge, hold, hold_trial, is_held, keep_report, 
 from search_values import Values, parse_values, read_metric, refuse_flags, split_words
 
 HERE = Path(__file__).resolve().parent
-CONFIG = yaml.safe_load((HERE / "config.yaml").read_text(encoding="utf-8"))
+CONFIG = read_config()
 FIRST_TRIALS = 5
 """Trials that are never ended early: what is compared with must be there first."""
 FAILED = "failed"

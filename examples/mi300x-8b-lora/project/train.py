@@ -13,7 +13,6 @@ from functools import partial
 from pathlib import Path
 
 import torch
-import yaml
 from peft import LoraConfig
 from transformers import AutoModelForCausalLM, AutoTokenizer, HfArgumentParser, set_seed
 from trl import SFTConfig, SFTTrainer
@@ -31,6 +30,7 @@ from checkpoints import (
     finish_training,
 )
 from compiler import check_compilers
+from config_file import read_config
 from data import check_size, check_tokens, load_examples, show_data, tokenize_examples
 from evaluation import describe_evaluation, hold_out, keep_any, prepare_evaluation
 from final_model import is_complete, save_final_model
@@ -49,10 +49,12 @@ from sources import find_source
 from stopping import SaveOnSignal, StopOnBadLoss, run_main
 
 HERE = Path(__file__).resolve().parent
-CONFIG = yaml.safe_load((HERE / "config.yaml").read_text(encoding="utf-8"))
+CONFIG = read_config()
 
 
 def main() -> None:
+    if {"-h", "--help"} & set(sys.argv):
+        training_arguments()  # prints them and ends, on any machine
     if torch.cuda.device_count() > 1:  # Trainer would spread the batch over all that it sees (DataParallel)
         sys.exit("This plan uses one GPU, and PyTorch sees more: HIP_VISIBLE_DEVICES=0 make train")
     check_machine(CONFIG["machine"])

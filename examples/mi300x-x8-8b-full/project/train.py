@@ -8,11 +8,11 @@ import signal
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends the imports without a traceback
 
+import sys
 from functools import partial
 from pathlib import Path
 
 import torch
-import yaml
 from transformers import AutoModelForCausalLM, AutoTokenizer, HfArgumentParser, set_seed
 from trl import SFTConfig, SFTTrainer
 
@@ -20,6 +20,7 @@ from arguments import parse_arguments
 from chat_template import ensure_chat_template
 from checkpoints import AlreadyTrained, EndAtLastStep, FollowArguments, find_newest_checkpoint, finish_training
 from compiler import check_compilers
+from config_file import read_config
 from data import check_size, check_tokens, load_examples, show_data, tokenize_examples
 from evaluation import describe_evaluation, hold_out, keep_any, prepare_evaluation
 from final_model import is_complete, save_final_model
@@ -50,10 +51,12 @@ from stop_tokens import list_stop_tokens
 from stopping import StopOnBadLoss, run_main
 
 HERE = Path(__file__).resolve().parent
-CONFIG = yaml.safe_load((HERE / "config.yaml").read_text(encoding="utf-8"))
+CONFIG = read_config()
 
 
 def main() -> None:
+    if {"-h", "--help"} & set(sys.argv):
+        training_arguments()  # prints them and ends, on any machine
     check_launch(CONFIG["processes"])
     check_machine(CONFIG["machine"])
     check_compilers("gcc")

@@ -17,12 +17,12 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import yaml
 from datasets import Dataset, Features, List, Value
 from datasets.fingerprint import Hasher
 from transformers import AutoTokenizer
 
 from chat_template import ensure_chat_template
+from config_file import read_config
 from examples import make_example
 from first_example import dump_example, show_example, show_lengths, warn_of_open_end
 from labels import tokenize_batch
@@ -257,7 +257,7 @@ def main() -> None:
 
 def show_first():
     """The first example, and the tokenizer that made its tokens; both are shown, and what all examples are."""
-    config = yaml.safe_load((HERE / "config.yaml").read_text(encoding="utf-8"))
+    config = read_config()
     output_dir = HERE / config["output_dir"]
     examples = load_examples(config)
     source = find_source(config, "model")

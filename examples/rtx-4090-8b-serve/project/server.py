@@ -14,10 +14,10 @@ from contextlib import aclosing, contextmanager
 from pathlib import Path
 
 import uvicorn
-import yaml
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from api_key import read_key
+from config_file import read_config
 from http_call import Call, ClientGone, Incoming
 from openai_answers import Answer
 from openai_requests import Asked, Refused, read_body, read_request
@@ -239,7 +239,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def main() -> None:
-    config = yaml.safe_load((HERE / "config.yaml").read_text(encoding="utf-8"))
+    config = read_config()
     serving = config["serving"]
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--host", default=serving["host"])

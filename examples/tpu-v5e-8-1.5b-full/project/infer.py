@@ -15,9 +15,9 @@ import torch
 import torch_xla
 import torch_xla.core.xla_model as xm
 import torch_xla.debug.metrics as met
-import yaml
 from transformers import AutoModelForCausalLM, AutoTokenizer, StaticCache
 
+from config_file import read_config
 from finished_runs import choose_run, describe_run
 from infer_report import write_report
 from loaded_weights import check_loaded
@@ -26,7 +26,7 @@ from static_run import Compilations
 from terminal import escape_control, parse_flags
 
 HERE = Path(__file__).resolve().parent
-CONFIG = yaml.safe_load((HERE / "config.yaml").read_text(encoding="utf-8"))
+CONFIG = read_config()
 
 
 class Generator:

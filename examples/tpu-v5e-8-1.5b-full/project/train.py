@@ -22,11 +22,11 @@ import torch_xla.core.xla_model as xm
 import torch_xla.debug.metrics as met
 import torch_xla.distributed.spmd as xs
 import torch_xla.runtime as xr
-import yaml
 from safetensors.torch import load_file, save_file
 from torch_xla.distributed.fsdp import checkpoint_module
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from config_file import read_config
 from finished_runs import record_run
 from loaded_weights import check_loaded
 from machine import check_machine, peak_memory
@@ -48,7 +48,7 @@ from static_run import (
 )
 
 HERE = Path(__file__).resolve().parent
-CONFIG = yaml.safe_load((HERE / "config.yaml").read_text(encoding="utf-8"))
+CONFIG = read_config()
 GRAPHS = CONFIG["graphs"]
 LEAST_RATE = 1e-30
 DECAYED = 2

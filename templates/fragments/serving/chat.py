@@ -16,9 +16,9 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import httpx
-import yaml
 
 from api_key import read_key
+from config_file import read_config
 from terminal import escape_control, parse_flags
 
 HERE = Path(__file__).resolve().parent
@@ -215,7 +215,7 @@ def find_model(client: httpx.Client, name: str) -> str:
 
 
 def main() -> None:
-    serving = yaml.safe_load((HERE / "config.yaml").read_text(encoding="utf-8"))["serving"]
+    serving = read_config()["serving"]
     parser = argparse.ArgumentParser(description=__doc__)
     own = f"http://127.0.0.1:{serving['port']}"
     parser.add_argument("--url", help=f"of a server that runs (default: {own}, or ./serve.sh)")

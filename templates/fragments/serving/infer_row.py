@@ -10,16 +10,15 @@ import sys
 import time
 from pathlib import Path
 
-import yaml
-
 from batch_input import Row
 from batch_work import Work, make_sample
+from config_file import read_config
 from infer_report import write_report
 from masking import mask_messages
 from terminal import escape_control, parse_flags
 
 HERE = Path(__file__).resolve().parent
-CONFIG = yaml.safe_load((HERE / "config.yaml").read_text(encoding="utf-8"))
+CONFIG = read_config()
 
 
 def main() -> None:

@@ -8,7 +8,8 @@ import os
 import sys
 
 from api_key import read_key
-from launching import become, find_node, list_words, parse_address, read_config
+from config_file import read_config
+from launching import become, find_node, list_words, parse_address
 from sources import find_source
 
 

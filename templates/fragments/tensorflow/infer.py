@@ -13,11 +13,11 @@ import sys
 import time
 from pathlib import Path
 
-import yaml
 from transformers import PreTrainedTokenizerFast
 from weights import load_model
 
 import tensorflow as tf
+from config_file import read_config
 from finished_runs import choose_run, describe_run
 from infer_report import write_report
 from sources import find_source
@@ -25,7 +25,7 @@ from static_run import Compilations
 from terminal import escape_control, parse_flags
 
 HERE = Path(__file__).resolve().parent
-CONFIG = yaml.safe_load((HERE / "config.yaml").read_text(encoding="utf-8"))
+CONFIG = read_config()
 
 
 class Generator:

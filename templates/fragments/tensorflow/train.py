@@ -17,11 +17,11 @@ from importlib.metadata import version
 from pathlib import Path
 
 import tf_keras
-import yaml
 from transformers import PreTrainedTokenizerFast
 from weights import load_model
 
 import tensorflow as tf
+from config_file import read_config
 from finished_runs import record_run
 from machine import check_machine, peak_memory
 from sequences import prepare_rows, show_rows
@@ -43,7 +43,7 @@ from static_run import (
 )
 
 HERE = Path(__file__).resolve().parent
-CONFIG = yaml.safe_load((HERE / "config.yaml").read_text(encoding="utf-8"))
+CONFIG = read_config()
 GRAPHS = CONFIG["graphs"]
 UNDECAYED = ["bias", "layernorm", "layer_norm", "ln_", "norm"]
 """Parts of the names of weights that do not decay."""

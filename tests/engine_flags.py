@@ -68,6 +68,7 @@ def write_launcher(folder: Path, leaf: str, document: dict, config: Path) -> Pat
         "api_key": "serving/api_key",
         "launching": "serving/launching",
         "sources": "sources",
+        "config_file": "config_file",
     }.items():
         shutil.copy(FRAGMENTS / f"{source}.py", folder / f"{name}.py")
     values = document["config"] | {"model": "./model"}

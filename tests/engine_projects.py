@@ -13,6 +13,7 @@ import yaml
 
 FRAGMENTS = Path(__file__).resolve().parents[1] / "templates" / "fragments"
 SHARED = (
+    "config_file",
     "loaded_weights",
     "sources",
     "stop_tokens",

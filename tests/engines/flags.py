@@ -11,7 +11,7 @@ import sys
 def read_words(folder: str) -> list[str]:
     """Those that the launcher of a project would become."""
     sys.path.insert(0, folder)
-    for name in ("api_key", "launching", "sources", "server"):
+    for name in ("api_key", "config_file", "launching", "sources", "server"):
         sys.modules.pop(name, None)
     taken: list[str] = []
     try:

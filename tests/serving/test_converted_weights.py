@@ -34,6 +34,7 @@ def project(tmp_path) -> Path:
 @pytest.fixture
 def leaf(load, project, monkeypatch):
     load("sources")
+    monkeypatch.setattr(load("config_file"), "FILE", project / "config.yaml")
     leaf = load("serving/converted_weights", "converted_weights")
     monkeypatch.setattr(leaf, "HERE", project)
     return leaf

@@ -34,7 +34,7 @@ def test_a_key_stands_in_no_command_line_and_in_no_file(tmp_path):
     (package := tmp_path / "sglang").mkdir()
     (package / "__init__.py").touch()
     (package / "launch_server.py").write_text(SERVER)
-    leaves = {"server": "serving/launch_sglang", "sources": "sources"}
+    leaves = {"server": "serving/launch_sglang", "sources": "sources", "config_file": "config_file"}
     leaves |= {name: f"serving/{name}" for name in ("api_key", "launching")}
     for name, leaf in leaves.items():
         shutil.copyfile(FRAGMENTS / f"{leaf}.py", tmp_path / f"{name}.py")

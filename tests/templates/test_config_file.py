@@ -52,12 +52,12 @@ def test_what_is_wrong_is_said_in_a_line(read, text, says):
 
 def test_a_name_that_is_gone_is_named(read):
     config = read("model: here\n")
-    with pytest.raises(SystemExit, match="config.yaml has no seq_len: plan.json has it"):
+    with pytest.raises(SystemExit, match=r"config\.yaml has no seq_len: plan.json has it"):
         config["seq_len"]
 
 
 def test_a_file_that_is_gone_is_named(tmp_path, monkeypatch):
     leaf = load_leaf("config_file")
     monkeypatch.setattr(leaf, "FILE", tmp_path / "config.yaml")
-    with pytest.raises(SystemExit, match="config.yaml cannot be read"):
+    with pytest.raises(SystemExit, match=r"config\.yaml cannot be read"):
         leaf.read_config()

@@ -78,8 +78,10 @@ def test_a_builder_that_outlives_its_starter_is_waited_for(project, tmp_path):
 import subprocess, sys
 sys.path[:0] = {[str(FRAGMENTS), str(FRAGMENTS / "serving")]!r}
 from pathlib import Path
+import config_file
 import converted_weights as leaf
 leaf.HERE = Path({str(project)!r})
+config_file.FILE = leaf.HERE / "config.yaml"
 def write(model, folder, weights):
     (folder / "w").touch()
     if len(sys.argv) > 1:

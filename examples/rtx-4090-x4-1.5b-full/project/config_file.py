@@ -2,6 +2,7 @@
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -22,7 +23,8 @@ class Config(dict):
         sys.exit(f"{FILE.name} has no {name}: plan.json has it as it was planned, under config")
 
 
-def read_config() -> Config:
+def read_config() -> Any:
+    """A ``Config``, of whose values no type checker knows the kinds."""
     try:
         values = yaml.safe_load(FILE.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:

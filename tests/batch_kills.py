@@ -36,31 +36,34 @@ def time_first_part(process: subprocess.Popen, output: Path) -> float:
     return first
 
 
-def kill_again_and_again(start, output: Path, seconds: float) -> int:
-    """Start and SIGKILL until the job is done, twenty times at most, each time about the ``seconds`` after which a shard is sealed; after
-    how many there was one. On a machine that has become slower meanwhile later ones wait longer."""
-    moments, moved = random.Random(0), 0
-    for _ in range(KILLS):
-        before = len(list_parts(output))
-        with start() as process:
-            try:
-                process.communicate(timeout=seconds * moments.uniform(0.6, 1.25))
-                break  # done: on a machine that became faster a start gets farther than a shard
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.communicate()
-        gained = len(list_parts(output)) > before
-        moved, seconds = moved + gained, seconds if gained else 1.1 * seconds
-    return moved
-
-
 def compare_killed_job(python: str | Path, project: Path, source: Path, folder: Path, flags: Sequence[str]) -> Path:
     """The output of a job that was killed twenty times, which has the bytes of that of one piece."""
     once, killed = folder / "once.jsonl", folder / "killed.jsonl"
-    first = time_first_part(start_batch(python, project, source, once, *flags), once)
-    assert kill_again_and_again(lambda: start_batch(python, project, source, killed, *flags), killed, first) > 0
+    seconds = time_first_part(start_batch(python, project, source, once, *flags), once)
+    moments, kills, moved = random.Random(0), 0, 0
+    while kills < KILLS or not moved:
+        before = len(list_parts(killed))
+        with start_batch(python, project, source, killed, *flags) as process:
+            try:
+                said = process.communicate(timeout=seconds * moments.uniform(0.6, 1.25))[1]
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.communicate()
+                kills += 1
+            else:  # a start gets farther than a shard: done before the last kill, and begun anew
+                check_finished(process, said, killed, once)
+                killed.unlink()
+                seconds *= 0.8
+                continue
+        gained = len(list_parts(killed)) - before
+        moved += gained > 0
+        if gained != 1:  # the machine has become slower meanwhile, or faster
+            seconds *= 1.1 if gained < 1 else 0.9
     with start_batch(python, project, source, killed, *flags) as process:
-        said = process.communicate(timeout=SECONDS)[1]
+        check_finished(process, process.communicate(timeout=SECONDS)[1], killed, once)
+    return killed
+
+
+def check_finished(process: subprocess.Popen, said: str, killed: Path, once: Path) -> None:
     assert process.returncode == 0 and "Traceback" not in said, said
     assert killed.read_bytes() == once.read_bytes() and not list_parts(killed)
-    return killed

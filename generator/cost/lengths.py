@@ -10,16 +10,10 @@ import math
 from functools import cache
 from itertools import pairwise
 
+from generator.cost import constants as c
 from generator.cost.execution import Execution
 
 Shares = tuple[float, ...]
-
-LARGEST = math.exp(-0.5772156649)
-"""the mean of the largest of n draws is about what one draw passes with a chance of this over n (Gumbel's law; of normal draws within
-3 % of their deviation, n from 2 to 64)"""
-SHORT = 0.1
-"""quantile of the texts that are dealt out last, beside the longest (within 14 % of what templates/fragments/balanced_processes.py deals
-out, tests/cost/test_lengths.py)"""
 
 
 def count_step_tokens(run: Execution) -> float:
@@ -83,7 +77,7 @@ def compute_dealt_share(shares: Shares, rows: int, passes: int, devices: int) ->
     step = rows * passes * devices
     if rows == 1:
         return compute_sorted_share(shares, passes, step)
-    mean, short = compute_mean(shares), interpolate(shares, SHORT * (len(shares) - 1))
+    mean, short = compute_mean(shares), interpolate(shares, c.SHORT_TEXTS * (len(shares) - 1))
     beyond = expect_longest(shares, step) + (rows - 1) * short - rows * mean
     return mean + max(0.0, beyond) / (rows * passes)
 
@@ -107,7 +101,7 @@ def expect_largest_sum(shares: Shares, draws: int, devices: int) -> float:
     if draws == 1:
         return expect_longest(shares, devices)
     means = tuple(list_part_means(shares))  # each as often as another
-    return max(compute_mean(shares), bound_sum(means, draws, LARGEST / devices) / draws)
+    return max(compute_mean(shares), bound_sum(means, draws, c.LARGEST_CHANCE / devices) / draws)
 
 
 @cache
@@ -144,13 +138,13 @@ def compute_mean(shares: Shares) -> float:
     return expect_longest(shares, 1)
 
 
-def count_held_tokens(run: Execution, chance: float) -> float:
+def count_held_tokens(run: Execution) -> float:
     """Of the largest micro-batch of a run: full sequences. Texts one after the other hold their own tokens: what their sum passes with
-    ``chance``, or one full sequence among others of the mean."""
+    a chance of ``HELD_CHANCE``, or one full sequence among others of the mean."""
     full = float(run.micro_batch) * run.seq_len
     if run.rows == "batch" or not run.length_shares:
         return full
-    most = bound_sum(run.length_shares, run.micro_batch, chance)
+    most = bound_sum(run.length_shares, run.micro_batch, c.HELD_CHANCE)
     mean = sum(run.length_shares) / len(run.length_shares)
     held = run.seq_len * min(run.micro_batch, max(most, 1.0 + (run.micro_batch - 1) * mean))
     return held - run.shared_tokens * (run.micro_batch - 1)

@@ -60,7 +60,7 @@ def find_source(name: str, run: Execution) -> str:
 
 def compute_training_moments(shape: Shape, run: Execution, static: StaticMemory) -> dict[str, Moment]:
     """Bytes by item for each moment at which a training step can peak."""
-    tokens = count_held_tokens(run, c.HELD_CHANCE) / (run.cp * run.tp)
+    tokens = count_held_tokens(run) / (run.cp * run.tp)
     block = repeat_hidden_states(shape, run, static.block)
     recomputed, kept_whole = count_checkpointed_blocks(shape, run)
     kept = compute_kept_activations(shape, run, block, tokens, recomputed, kept_whole)

@@ -18,7 +18,17 @@ READ = (
 CONVERSATIONS = "sequences/conversations"
 """rows of a tokenizer that has no chat template, or that nobody could look at"""
 SHARED = (
-    *("finished_runs", "first_example", "infer_report", "lock", "masking", "parts", "sources", "static_run"),
+    *(
+        "config_file",
+        "finished_runs",
+        "first_example",
+        "infer_report",
+        "lock",
+        "masking",
+        "parts",
+        "sources",
+        "static_run",
+    ),
     *("terminal",),
 )
 

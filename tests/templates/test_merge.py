@@ -43,7 +43,7 @@ def merge(load, tmp_path, monkeypatch) -> ModuleType:
     import merge as leaf
 
     yield leaf
-    del sys.modules["merge"], sys.modules["sources"]
+    del sys.modules["merge"], sys.modules["sources"], sys.modules["config_file"]
     for descriptor in __import__("run_folder").HELD.values():
         os.close(descriptor)
 

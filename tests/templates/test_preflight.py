@@ -35,6 +35,7 @@ def monkeypatch_module():
 @pytest.fixture(scope="module")
 def preflight(project, monkeypatch_module):
     monkeypatch_module.syspath_prepend(project)  # as where it is started
+    monkeypatch_module.delitem(sys.modules, "config_file", raising=False)
     spec = importlib.util.spec_from_file_location("preflight_of_project", project / "preflight.py")
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)

@@ -60,4 +60,6 @@ def test_a_typo_in_a_flag_is_one_line(project, program):
         [sys.executable, program, "--promt", "x"], cwd=project, capture_output=True, text=True, check=False
     )
     advice = "did you mean --prompt?" if program == "infer.py" else "data.py --help lists them"
-    assert (done.returncode, done.stderr) == (2, f"{program}: error: no such argument: --promt x; {advice}\n")
+    assert done.returncode == 2 and "Traceback" not in done.stderr
+    # torchao, where it is installed, says what of it cannot be loaded
+    assert done.stderr.splitlines()[-1] == f"{program}: error: no such argument: --promt x; {advice}"

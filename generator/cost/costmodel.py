@@ -144,7 +144,11 @@ class CostModel:
         ):  # padding grows with the micro-batch while its kernels gain: only without the first is each item monotone
             share = compute_padded_share(run.but(micro_batch=min(m for m, _ in splits)))
             run = run.but(length_shares=(share, share), row_order="")
-        return sum_least([self._compute_seconds(run.but_split(split)) for split in dict.fromkeys(splits)])
+        # where nothing is padded, rows one after the other have an operator and a kernel that may be slower than those of a batch
+        runs = [run] if run.rows == "batch" else [run, run.but(rows="batch")]
+        return sum_least(
+            [self._compute_seconds(way.but_split(split)) for way in runs for split in dict.fromkeys(splits)]
+        )
 
     def floor_seconds(self, run: Execution) -> float:
         """A time that no step like ``run`` is faster than, whatever splits its batch: soon known, and far below most. ``run`` has the

@@ -24,6 +24,13 @@ def load_leaf(leaf: str, name: str | None = None) -> ModuleType:
     return module
 
 
+def load_beside(leaf: str, *others: str) -> ModuleType:
+    """A leaf that imports ``others``, for a whole file of tests."""
+    for other in others:
+        sys.modules.setdefault(other, load_leaf(other))
+    return load_leaf(leaf)
+
+
 def make_control() -> Values:
     return Values(should_save=False, should_log=False, should_training_stop=False)
 

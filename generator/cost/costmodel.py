@@ -139,9 +139,8 @@ class CostModel:
 
     def least_parts(self, run: Execution, *splits: Split) -> float:
         """The sum over the items of a step's time of the least that any of ``splits`` takes."""
-        if (
-            run.length_shares
-        ):  # padding grows with the micro-batch while its kernels gain: only without the first is each item monotone
+        if run.length_shares:
+            # padding grows with the micro-batch while its kernels gain: only without the first is each item monotone
             share = compute_padded_share(run.but(micro_batch=min(m for m, _ in splits)))
             run = run.but(length_shares=(share, share), row_order="")
         # where nothing is padded, rows one after the other have an operator and a kernel that may be slower than those of a batch

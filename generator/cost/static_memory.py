@@ -108,15 +108,8 @@ STATIC_FIELDS = attrgetter(
 
 
 TIMED = (
-    "tf32",
-    "nodes",
-    "dataloader_workers",
-    "pin_memory",
-    "padding_left",
-    "row_order",
-    "sorted_batches",
-    "padding_free",
-    "trained_share",
+    *("tf32", "nodes", "dataloader_workers", "pin_memory", "padding_left", "padding_free", "trained_share"),
+    *("row_order", "sorted_batches"),
 )
 """fields that no byte of a device depends on"""
 JOINED = ("micro_batch", "accumulation", "compile", "dp", "dp_shard", "length_shares")

@@ -18,18 +18,8 @@ READ = (
 CONVERSATIONS = "sequences/conversations"
 """rows of a tokenizer that has no chat template, or that nobody could look at"""
 SHARED = (
-    *(
-        "config_file",
-        "finished_runs",
-        "first_example",
-        "infer_report",
-        "lock",
-        "masking",
-        "parts",
-        "sources",
-        "static_run",
-    ),
-    *("terminal",),
+    *("config_file", "finished_runs", "first_example", "infer_report", "lock"),
+    *("masking", "parts", "sources", "static_run", "terminal"),
 )
 
 

@@ -127,8 +127,7 @@ def parse_line(line: bytes) -> dict | str:
         return NOT_UTF8
     except (ValueError, RecursionError) as error:
         return f"not JSON: {error}"
-    few = line.count(b"[") + line.count(b"{") <= load_open_data().MOST_NESTED  # of which nothing deep is made
-    return row if few and isinstance(row, dict) else check_row(row)
+    return row if isinstance(row, dict) and load_open_data().has_few_brackets(line) else check_row(row)
 
 
 def check_row(row: object) -> dict | str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from leaves import load_leaf
+from leaves import load_beside
 
 from generator.cost import CostModel
 from generator.cost.execution import Execution
@@ -16,7 +16,7 @@ numpy = pytest.importorskip("numpy")
 pytest.importorskip("transformers")
 from transformers.trainer_pt_utils import get_length_grouped_indices  # noqa: E402
 
-EMITTED = load_leaf("balanced_processes")
+EMITTED = load_beside("balanced_processes", "epoch_order")
 ROWS = 40_000
 DRAWN = numpy.random.default_rng(0)
 LENGTHS = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace as Values
 
 import pytest
-from leaves import load_leaf
+from leaves import load_beside
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("accelerate")
@@ -14,7 +14,7 @@ datasets = pytest.importorskip("datasets")
 from accelerate.data_loader import prepare_data_loader, skip_first_batches  # noqa: E402
 from torch.utils.data import DataLoader, RandomSampler  # noqa: E402
 
-emitted = load_leaf("balanced_processes")
+emitted = load_beside("balanced_processes", "epoch_order")
 LENGTHS = [(row * row) % 97 + 1 for row in range(101)]
 ROWS, PASSES, PROCESSES = 3, 2, 4
 STEP = ROWS * PASSES * PROCESSES

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
-from pathlib import Path
 from types import SimpleNamespace as Values
 
 import pytest
+from leaves import load_beside
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("accelerate")
@@ -15,10 +14,7 @@ from accelerate.data_loader import prepare_data_loader, skip_first_batches  # no
 from torch.utils.data import DataLoader  # noqa: E402
 from transformers.trainer_pt_utils import LengthGroupedSampler  # noqa: E402
 
-LEAF = Path(__file__).resolve().parents[2] / "templates" / "fragments" / "length_groups.py"
-spec = importlib.util.spec_from_file_location("length_groups", LEAF)
-length_groups = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(length_groups)
+length_groups = load_beside("length_groups", "epoch_order")
 ROWS, BATCH = list(range(1, 65)), 4
 
 

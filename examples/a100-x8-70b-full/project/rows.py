@@ -24,5 +24,4 @@ def parse_row(line: bytes) -> dict:
         raise ValueError(error) from None
     if not isinstance(row, dict):
         raise ValueError("not a JSON object")
-    few = line.count(b"[") + line.count(b"{") <= open_data.MOST_NESTED
-    return row if few else open_data.check_nesting(row)
+    return row if open_data.has_few_brackets(line) else open_data.check_nesting(row)

@@ -38,6 +38,11 @@ def check_nesting(row: dict) -> dict:
     return row
 
 
+def has_few_brackets(line: bytes) -> bool:
+    """Whether nothing deep can be made of a line: most are not looked into for it."""
+    return line.count(b"[") + line.count(b"{") <= MOST_NESTED
+
+
 def is_nested(value: object, levels: int) -> bool:
     """Whether more lists and objects than so many stand one in the other."""
     level = [value] if isinstance(value, (dict, list)) else []

@@ -6,9 +6,9 @@ several would compute texts of different lengths at the same time, and all wait 
 """
 
 import torch
-from torch.utils.data import DataLoader
 from transformers import TrainerCallback
-from transformers.trainer_pt_utils import LengthGroupedSampler
+
+from epoch_order import choose_seed, find_batches
 
 
 class SeedLengthGroups(TrainerCallback):
@@ -16,15 +16,6 @@ class SeedLengthGroups(TrainerCallback):
     batches of all of them to sort."""
 
     def on_epoch_begin(self, args, state, control, train_dataloader=None, **kwargs):
-        seed = args.seed if args.data_seed is None else args.data_seed
-        sampler = find_sampler(train_dataloader)
-        sampler.generator = torch.Generator().manual_seed(seed + int(state.epoch or 0))
+        sampler = find_batches(train_dataloader).sampler  # a LengthGroupedSampler
+        sampler.generator = torch.Generator().manual_seed(choose_seed(args, state))
         sampler.batch_size = args.train_batch_size * args.gradient_accumulation_steps * args.world_size
-
-
-def find_sampler(loader: DataLoader) -> LengthGroupedSampler:
-    """Accelerate puts each process's share of the batches around it."""
-    batches = loader.batch_sampler
-    while not hasattr(batches, "sampler"):
-        batches = batches.batch_sampler
-    return batches.sampler

@@ -9,8 +9,10 @@ from collections.abc import Iterator, Sequence
 
 import torch
 from datasets import Dataset
-from torch.utils.data import BatchSampler, DataLoader, Sampler
+from torch.utils.data import Sampler
 from transformers import TrainerCallback
+
+from epoch_order import choose_seed, find_batches
 
 
 class BalanceProcesses(TrainerCallback):
@@ -20,17 +22,8 @@ class BalanceProcesses(TrainerCallback):
         self.lengths = [min(length, seq_len) for length in rows["full_length"][:]]
 
     def on_epoch_begin(self, args, state, control, train_dataloader=None, **kwargs):
-        seed = (args.seed if args.data_seed is None else args.data_seed) + int(state.epoch or 0)
         shape = args.train_batch_size, args.gradient_accumulation_steps, args.world_size
-        find_batches(train_dataloader).sampler = BalancedSampler(self.lengths, *shape, seed)
-
-
-def find_batches(loader: DataLoader) -> BatchSampler:
-    """Accelerate puts each process's share of the batches around it."""
-    batches = loader.batch_sampler
-    while hasattr(batches, "batch_sampler"):
-        batches = batches.batch_sampler
-    return batches
+        find_batches(train_dataloader).sampler = BalancedSampler(self.lengths, *shape, choose_seed(args, state))
 
 
 class BalancedSampler(Sampler):

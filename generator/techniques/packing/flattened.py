@@ -61,7 +61,7 @@ def make_flattening_edits(case: Case, *fragments: str) -> Edits:
     callbacks: tuple[str, ...] = ()
     if case.layout.dp > 1:
         imports = ("from balanced_processes import BalanceProcesses", *imports)
-        callbacks, fragments = (BALANCE,), (*fragments, "balanced_processes")
+        callbacks, fragments = (BALANCE,), (*fragments, "balanced_processes", "epoch_order")
     return Edits(
         imports=imports,
         fragments=fragments,

@@ -45,7 +45,7 @@ class GroupByLength(Technique):
         return replace(
             padding,
             imports=(*padding.imports, "from length_groups import SeedLengthGroups"),
-            fragments=(*padding.fragments, "length_groups"),
+            fragments=(*padding.fragments, "length_groups", "epoch_order"),
             callbacks=("SeedLengthGroups()",),
             training_arguments=(
                 make_argument("train_sampling_strategy", "group_by_length", "texts of similar length together"),

@@ -63,9 +63,8 @@ def explain_uncompiled(case: Case) -> str | None:
         return "an adapter beside torchao's weights was not run"
     if not workload.task_facts.generates:
         return "it is for tokens one by one, and large products take longer with it"
-    if (
-        case.on_cpu
-    ):  # SmolLM2-135M's first six layers, one thread of Zen 4: Inductor unpacks apart from oneDNN's products
+    if case.on_cpu:
+        # SmolLM2-135M's first six layers, one thread of Zen 4: Inductor unpacks apart from oneDNN's products
         return "on a CPU a compiled step is no faster with its weights (52.1 tokens/s, 52.8 in bf16): engines multiply packed ones as they are"
     return case.explain_missing("bf16") or case.stack.why_missing("torchao")
 

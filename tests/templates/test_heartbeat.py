@@ -34,6 +34,31 @@ if dist.get_rank():
 dist.destroy_process_group()
 """
 
+HANGS = """
+import sys, threading, time
+import torch, torch.distributed as dist
+import heartbeat, standstill
+heartbeat.BEAT_SECONDS, standstill.STILL_SECONDS = 0.2, 3.0
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+heartbeat.watch_others()
+
+
+def hang_in_data():
+    end = time.monotonic() + float(sys.argv[1])
+    while time.monotonic() < end:
+        pass
+
+
+for step in range(12):
+    if step == 10 and rank == 2:
+        hang_in_data()
+    dist.all_reduce(torch.ones(1))
+    time.sleep(0.3)
+    standstill.PACE.move(None, None, None)
+dist.destroy_process_group()
+"""
+
 
 RAISES = """
 import os, signal, sys, time
@@ -100,6 +125,21 @@ def test_a_stopped_process_is_named_and_none_is_left(rank, tmp_path):
     for text in (output, summary):
         assert f"rank {rank} (" in text and f"process {numbers[rank]}) has not answered for 6 s" in text
     assert not [pid for pid in numbers if Path(f"/proc/{pid}").exists()]
+
+
+@pytest.mark.slow
+@pytest.mark.core
+def test_a_process_that_hangs_and_beats_is_named_with_the_line_it_is_in(tmp_path):
+    (tmp_path / "program.py").write_text(HANGS, encoding="utf-8")
+    words = [TORCHRUN, "--standalone", "--local-addr=localhost", "--nproc-per-node", "4", "program.py", "9"]
+    environment = {**os.environ, "PYTHONPATH": str(FRAGMENTS), "OMP_NUM_THREADS": "1"}
+    ended = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=200)
+    assert ended.returncode == 0, ended.stderr  # it went on by itself: nobody ended it
+    said = ended.stderr.split("No process has finished anything for ")[1:]
+    assert said and " s. Where they are:" in said[0], ended.stderr
+    first, others = said[0].splitlines()[1:3]
+    assert first.startswith("  rank 2 (") and ": in hang_in_data (" in first and "program.py:" in first
+    assert others.startswith("  ranks 0, 1, 3: waits for others in ") and "torch/distributed" in others
 
 
 @pytest.mark.slow

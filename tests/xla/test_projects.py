@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
+import signal
 import subprocess
 from pathlib import Path
 
@@ -60,13 +62,26 @@ class Project:
         done = CliRunner().invoke(perfgen, ["init", str(self.folder), *words, *more])
         assert done.exit_code == 0, done.output
 
+    def environment(self) -> dict[str, str]:
+        more = {"PJRT_DEVICE": "CPU", "CPU_NUM_DEVICES": str(self.devices), "OMP_NUM_THREADS": "1"}
+        return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | more
+
+    def start(self, name: str, *more: str) -> subprocess.Popen[str]:
+        """A training that goes on until it is told to end."""
+        return subprocess.Popen(
+            [self.python, "train.py", "--output_dir", name, *self.exact(), *more],
+            cwd=self.folder,
+            env=self.environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
     def run(self, *words: str | Path, code: int = 0) -> str:
-        environment = os.environ | {"PJRT_DEVICE": "CPU", "CPU_NUM_DEVICES": str(self.devices), "OMP_NUM_THREADS": "1"}
-        environment.pop("PYTHONPATH", None)
         done = subprocess.run(
             [self.python, *map(str, words)],
             cwd=self.folder,
-            env=environment,
+            env=self.environment(),
             capture_output=True,
             text=True,
             timeout=900,
@@ -74,10 +89,12 @@ class Project:
         assert done.returncode == code, done.stdout + done.stderr
         return done.stdout + done.stderr if code else done.stdout
 
-    def train(self, name: str, steps: int, *more: str, code: int = 0) -> str:
+    def exact(self) -> tuple[str, ...]:
         rows = str(8 // self.devices)
-        exact = ("--bf16", "False", "--gradient_accumulation_steps", "1", "--per_device_train_batch_size", rows)
-        return self.run("train.py", "--max_steps", str(steps), "--output_dir", name, *exact, *more, code=code)
+        return "--bf16", "False", "--gradient_accumulation_steps", "1", "--per_device_train_batch_size", rows
+
+    def train(self, name: str, steps: int, *more: str, code: int = 0) -> str:
+        return self.run("train.py", "--max_steps", str(steps), "--output_dir", name, *self.exact(), *more, code=code)
 
     def read(self, name: str) -> dict:
         return json.loads((self.folder / name / "run.json").read_text())
@@ -118,6 +135,26 @@ def test_a_run_that_was_ended_goes_on_as_if_it_was_not(project):
     resumed = project.read("half")
     assert resumed["resumed_from"] == 2
     assert resumed["losses"] == pytest.approx(whole, abs=1e-5)
+
+
+def test_a_signal_ends_it_behind_a_step_that_is_saved(project):
+    """The machine is taken back: what follows is as of a run that nobody ended."""
+    many = ("--max_steps", "1000", "--save_steps", "1000", "--lr_scheduler_type", "constant", "--eval_strategy", "no")
+    running = project.start("taken", *many)
+    assert running.stdout
+    for line in running.stdout:
+        if line.startswith("step 2 of"):
+            running.send_signal(signal.SIGTERM)
+            break
+    said = running.stdout.read()
+    assert running.wait(300) == 143, said
+    step = int(re.findall(r"stopped by SIGTERM after step (\d+): run again to go on", said)[0])
+    assert sorted(path.name for path in (project.folder / "taken").iterdir() if path.is_dir()) == [f"checkpoint-{step}"]
+    more = ("--save_steps", "1000", "--lr_scheduler_type", "constant")
+    project.train("taken", step + 2, *more)
+    project.train("untaken", step + 2, *more)
+    assert project.read("taken")["resumed_from"] == step
+    assert project.read("taken")["losses"] == pytest.approx(project.read("untaken")["losses"], abs=1e-5)
 
 
 def test_a_checkpoint_of_another_run_is_refused(project):

@@ -53,7 +53,7 @@ BENCH = {
     for name in (
         *("", "_baseline", "_child", "_figures", "_machine", "_plot", "_report", "_requests", "_server", "_texts"),
     )
-}
+} | {"own_server": "serving/own_server"}
 """All that bench.py needs beside a few of batch.py's."""
 SERVE = """#!/bin/sh
 cd "$(dirname "$0")" || exit

@@ -35,7 +35,7 @@ def test_the_model_of_the_project_is_asked_where_it_is_served(load, served, aske
     for leaf, name in (
         ("terminal", "terminal"),
         ("serving/api_key", "api_key"),
-        ("serving/progress_line", "progress_line"),
+        ("serving/own_server", "own_server"),
     ):
         load(leaf, name)
     chat = load("serving/chat", "chat")
@@ -121,9 +121,32 @@ def test_a_server_that_does_not_start_is_shown(model, tmp_path):
     assert done.returncode == 1 and "serve.sh ended with 1" in done.stderr and "is not here" in done.stderr
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no signal at the end of a parent")
+def test_a_server_ends_with_a_chat_that_is_killed(project):
+    with subprocess.Popen(
+        [sys.executable, "chat.py"],
+        cwd=project,
+        stdin=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "PYTHON": sys.executable},
+    ) as chat:
+        wait_for(lambda: list_servers(project))
+        chat.kill()
+    wait_for(lambda: not list_servers(project))
+
+
+def wait_for(condition) -> None:
+    end = time.monotonic() + SECONDS
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.1)
+
+
 def test_what_a_terminal_would_obey_is_shown(load, monkeypatch, capsys):
     load("terminal")
     load("serving/api_key", "api_key")
+    load("serving/own_server", "own_server")
     chat = load("serving/chat", "chat")
     conversation = chat.Conversation(client=None, model="m", options={}, system="Be brief.")
     monkeypatch.setattr(conversation, "stream", lambda messages: iter(["a\x1b[2Jb", "\n"]))

@@ -148,6 +148,7 @@ def test_a_question_that_fails_says_why(load, kind):
     for leaf in ("terminal", "config_file"):
         load(leaf)
     load("serving/api_key", "api_key")
+    load("serving/own_server", "own_server")
     chat = load("serving/chat", "chat")
     with answer_with(CHATS[kind]) as url, httpx.Client(base_url=url, timeout=20) as client:
         conversation = chat.Conversation(client, "m", {}, None)
@@ -159,6 +160,7 @@ def test_half_a_character_and_a_turned_line_are_shown(load, capsys):
     for leaf in ("terminal", "config_file"):
         load(leaf)
     load("serving/api_key", "api_key")
+    load("serving/own_server", "own_server")
     chat = load("serving/chat", "chat")
     pieces = ["\x1b]52;c;aGk=\x07", "\ud83d", "\u202egnp.exe", "ä\tb\n"]
     events = b"".join(
@@ -170,7 +172,7 @@ def test_half_a_character_and_a_turned_line_are_shown(load, capsys):
 
 
 def run_chat(folder, *flags: str, text: bytes = b"x") -> subprocess.CompletedProcess:
-    for leaf in ("serving/chat", "serving/api_key", "config_file", "terminal"):
+    for leaf in ("serving/chat", "serving/api_key", "serving/own_server", "config_file", "terminal"):
         shutil.copy(FRAGMENTS / f"{leaf}.py", folder)
     (folder / "config.yaml").write_text("serving: {port: 9, name: smollm2}\n")
     command = [sys.executable, "chat.py", *flags]

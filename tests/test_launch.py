@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +18,7 @@ import yaml
 from launch_files import RECORDER, check_project, make_tools, read_directives, write_program
 from test_containers import check_shell, read_instructions
 
+from benchmarks.fuzz_projects import check_accelerate, check_arguments, check_deepspeed, check_scripts
 from generator import pipeline
 from generator.case.request import Request
 from generator.emit.document import build_document
@@ -158,55 +160,75 @@ def test_what_a_person_starts_has_no_files_of_launchers(hardware, tmp_path):
     assert not [name for name in ("launch", "train.sh", "train.sbatch") if (project / name).exists()]
 
 
-def draw_request(seed: int) -> Request:
-    """Several devices, of one node or more."""
+FORMS = ("ddp", "zero1", "zero2", "zero3", "fsdp2", "hsdp", "tensor", "tensor-fsdp2", "tensor-pipeline", "pipeline")
+FORMS += ("pipeline-ddp", "pipeline-fsdp2", "context", "context-fsdp2", "ulysses", "expert", "expert-fsdp2")
+OF_A_FORM = 17
+"""plans: 306 with those whose form the engine takes by itself"""
+LARGE = ("h200-sxm-141gb", "mi300x", "b200-sxm-180gb")
+"""where a mixture of 30B parameters fits"""
+
+
+def draw_request(seed: int, form: str) -> Request:
+    """Several devices, of one node or more. An empty ``form``: whichever the engine takes."""
     draw = random.Random(seed)
-    devices = ("h100-sxm-80gb", "a100-sxm-40gb", "h200-sxm-141gb", "mi300x", "l40s", "b200-sxm-180gb", "v100-sxm-32gb")
+    devices = ("h100-sxm-80gb", "a100-sxm-40gb", "l40s", "v100-sxm-32gb", *LARGE)
     each, nodes = draw.choice((2, 4, 8)), draw.choice((1, 1, 2, 3, 4, 16))
     hardware = f"{nodes}x{each}x{draw.choice(devices)}" if draw.random() < 0.8 else f"{max(2, nodes)}x{each}xcpu:4"
-    forms = ("ddp", "zero1", "zero2", "zero3", "fsdp2", "hsdp", "tensor", "tensor-fsdp2", "tensor-pipeline", "pipeline")
-    forms += ("pipeline-ddp", "pipeline-fsdp2", "context", "context-fsdp2", "ulysses", "expert", "expert-fsdp2")
+    model, train = draw.choice(MODELS), draw.choice(("full", "full", "lora"))
+    if form.startswith("expert"):
+        hardware, train = f"{nodes}x{each}x{draw.choice(LARGE)}", "full"
+        model = next(name for name in MODELS if "a3b" in name)
     return Request(
         hardware=hardware,
-        model=draw.choice(MODELS),
+        model=model,
         data="Salesforce/wikitext",
         offline=True,
-        train=draw.choice(("full", "full", "lora")),
+        train=train,
         task="causal-lm",
         seq_len=draw.choice((512, 2048)),
         global_batch=draw.choice((16, 48, 96, 128)),
-        pins=(("parallelism", draw.choice(forms)),) if draw.random() < 0.6 else (),
+        pins=(("parallelism", form),) if form else (),
     )
 
 
-def check_drawn(seeds: range, folder: Path, wanted: int) -> int:
-    """How many of the drawn plans were projects of several devices, each checked."""
-    checked = 0
-    for seed in seeds:
+def draw_projects(form: str, folder: Path, wanted: int, first: int = 0) -> Iterator[Path]:
+    """Those of several devices among the plans of as many seeds as it takes."""
+    made = 0
+    for seed in range(first, first + 100 * wanted):
         try:
-            planned = pipeline.plan_request(draw_request(seed))
+            planned = pipeline.plan_request(draw_request(seed, form))
             document = to_json(build_document(planned, name=f"run-{seed}"))
         except PerfgenError:
             continue
         if "launch" not in document or planned.plan.unemitted:
             continue
-        project = folder / str(seed)
-        render(document, project)
-        assert "train.sh" in check_project(project, folder / f"{seed}-scratch"), draw_request(seed)
-        checked += 1
-        if checked == wanted:
-            break
-    return checked
+        render(document, folder / str(seed))
+        yield folder / str(seed)
+        made += 1
+        if made == wanted:
+            return
+    pytest.fail(f"{made} of {100 * wanted} drawn requests are plans of {form or 'several devices'}")
 
 
-def test_drawn_plans_agree_in_all_their_launchers(tmp_path):
-    assert check_drawn(range(40), tmp_path, 2) == 2
+def check_drawn(project: Path, scratch: Path) -> None:
+    """All files start the same, and what reads the configurations in use takes them."""
+    assert "train.sh" in check_project(project, scratch)
+    config = yaml.safe_load((project / "config.yaml").read_text(encoding="utf-8"))
+    for check in (check_arguments, check_accelerate, check_deepspeed, check_scripts):
+        assert list(check(project, config)) == []
+
+
+@pytest.mark.parametrize("form", ["", "expert-fsdp2"])
+def test_drawn_plans_agree_in_all_their_launchers(form, tmp_path):
+    (project,) = draw_projects(form, tmp_path, 1)
+    check_drawn(project, tmp_path / "scratch")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first", range(1000, 6000, 1000))
-def test_300_drawn_plans_agree_in_all_their_launchers(first, tmp_path):
-    assert check_drawn(range(first, first + 1000), tmp_path, 60) == 60
+@pytest.mark.parametrize("form", ["", *FORMS])
+def test_300_drawn_plans_agree_in_all_their_launchers(form, tmp_path):
+    for project in draw_projects(form, tmp_path, OF_A_FORM, first=1000):
+        check_drawn(project, tmp_path / f"{project.name}-scratch")
 
 
 # ---- Slurm: before the time limit

@@ -1,6 +1,6 @@
-"""Read a project's launch/ by the programs that consume it, in their own environment: python read.py PROJECT.
+"""Read a project's launch/ by the programs that consume it, in their own environment: python read.py PROJECT...
 
-Prints JSON: by file, nodes and processes a node. Kubeflow's models drop keys that they do not know, so that what they write back
+Prints a line of JSON for each: by file, nodes and processes a node. Kubeflow's models drop keys that they do not know, so that what they write back
 is compared with what they read. Needs kubeflow-trainer-api and skypilot (Makefile, test-launchers); imports nothing of perfgen.
 """
 
@@ -22,7 +22,7 @@ def read_object(path: Path):
     job = model.from_dict(content)
     written = job.to_dict()
     if written != content:
-        sys.exit(f"{path.name}: {find_difference(content, written)} is not known to {model.__name__}")
+        sys.exit(f"{path}: {find_difference(content, written)} is not known to {model.__name__}")
     return job
 
 
@@ -45,7 +45,7 @@ def read_claims(path: Path) -> None:
     for claim in list(yaml.safe_load_all(path.read_text(encoding="utf-8")))[:-1]:
         spec = models.IoK8sApiCoreV1PersistentVolumeClaimSpec if hasattr(models, CLAIM) else None
         if spec is not None and spec.from_dict(claim["spec"]).to_dict() != claim["spec"]:
-            sys.exit(f"{path.name}: {claim}")
+            sys.exit(f"{path}: {claim}")
 
 
 CLAIM = "IoK8sApiCoreV1PersistentVolumeClaimSpec"
@@ -70,4 +70,5 @@ def read_launchers(folder: Path) -> dict[str, tuple[int, int | None]]:
     return found
 
 
-print(json.dumps({name: list(counts) for name, counts in read_launchers(Path(sys.argv[1]) / "launch").items()}))
+for folder in sys.argv[1:]:
+    print(json.dumps({name: list(counts) for name, counts in read_launchers(Path(folder) / "launch").items()}))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -470,7 +471,8 @@ def test_an_engine_in_one_process_says_that_it_cannot_span_nodes(engine, library
         (tmp_path / f"{name}.py").write_text(
             "peak_memory = Sampling = Receive = describe_failure = find_source = None\n"
         )
-    config = {"serving": {"flags": {"nnodes": 2}}}
+    parts = {"vllm": "pipeline-parallel-size", "sglang": "pp-size"}[engine]
+    config = {"serving": {"flags": {"nnodes": 2, parts: 2}}}
     program = f"from engine import Engine; Engine({config!r}, None)"
     done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 1 and "divided over 2 nodes" in done.stderr
@@ -690,3 +692,50 @@ def test_a_project_of_each_engine_type_checks(engine, hardware, tmp_path):
     )
     render(to_json(document), tmp_path / "p")
     assert list(check_types(tmp_path / "p", {})) == []
+
+
+def test_copies_on_several_nodes_answer_more_requests_than_one_node():
+    """Two nodes were eight devices of sixteen: a copy was within a node, or one over both."""
+    told = {"concurrency": 512, "prompt_tokens": 1024, "new_tokens": 256, "hardware": "2x8xh100"}
+    both = plan_8b(**told)
+    assert both.choice["parallelism"] == "served-copies" and both.layout.devices == 16
+    flags = both.config.serving.flags
+    copies = flags["data-parallel-size"]
+    assert (flags["nnodes"], flags.get("tensor-parallel-size", 1) * copies) == (2, 16)
+    assert "pipeline-parallel-size" not in flags and flags["max-num-seqs"] == -(-512 // copies)
+    one = plan_8b(**told | {"hardware": "8xh100"})
+    assert both.estimate.tokens_per_second > 1.5 * one.estimate.tokens_per_second
+
+
+@pytest.mark.parametrize(
+    ("told", "why"),
+    [
+        ({"hardware": "8xh100", "concurrency": 64}, "there is one node"),
+        ({"hardware": "2x8xh100", "concurrency": 1}, "fewer than copies would be"),
+        ({"hardware": "2x8xh100", "concurrency": 64, "engine": "sglang"}, "hands nothing out to other nodes"),
+    ],
+)
+def test_copies_on_several_nodes_are_refused(told, why):
+    engine = told.pop("engine", "vllm")
+    with pytest.raises(UsageError, match=re.escape(why)):
+        plan_8b(pins=(("engine", engine), ("parallelism", "served-copies")), **told)
+
+
+def test_a_mixture_is_not_copied_over_nodes():
+    request = {"model": "m/m", "config": str(MODELS / "qwen3-30b-a3b.json"), "mode": "infer", "offline": True}
+    with pytest.raises(UsageError, match="each layer would wait for the network"):
+        document_request(
+            Request(**request, hardware="2x8xh100", concurrency=64, pins=(("parallelism", "served-copies"),))
+        )
+
+
+@pytest.mark.parametrize("engine", ["transformers", "vllm"])
+def test_the_first_token_is_the_prompts(engine):
+    """An answer of one token paid a step of decoding too."""
+    told = {"hardware": "1xl40s", "prompt_tokens": 2048, "pins": (("engine", engine),)}
+    one = plan_8b(new_tokens=1, concurrency=1, **told)
+    assert set(one.estimate.time_seconds) == {"prefill"}
+    assert one.estimate.tokens_per_second == pytest.approx(1 / one.estimate.step_seconds, rel=1e-5)
+    assert one.config.predicted.decode_tokens_per_s > 10  # of an answer that goes on
+    many = plan_8b(new_tokens=1, concurrency=64, **told)
+    assert set(many.estimate.time_seconds) == {"prefill"}

@@ -20,6 +20,7 @@ from generator.cost.infer import (
     compute_inference_memory,
     compute_inference_seconds,
     compute_loading_memory,
+    count_following_tokens,
     find_generation_source,
     find_held_source,
 )
@@ -131,7 +132,7 @@ class CostModel:
             return serving.ttft_seconds, serving.seconds_per_token
         seconds = self._compute_seconds(run)
         first = seconds.get("prefill", 0.0)
-        return first, (sum(seconds.values()) - first) / max(run.new_tokens, 1)
+        return first, (sum(seconds.values()) - first) / max(count_following_tokens(run), 1)
 
     def step_seconds(self, run: Execution) -> float:
         """``estimate(run).step_seconds``, for a search that asks for nothing else."""

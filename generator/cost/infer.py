@@ -145,13 +145,18 @@ def compute_inference_seconds(shape: Shape, run: Execution, rates: Rates) -> dic
         each = {"prefill": serving.prompts, "decode": serving.step.busy, "launch": serving.step.beyond}
         turns = run.micro_batch / serving.decoding  # all of them get their answers in so many
         return {name: value * run.new_tokens * turns for name, value in each.items() if value > 0}
-    step = compute_token_seconds(shape, run, rates)
+    step, following = compute_token_seconds(shape, run, rates), count_following_tokens(run)
     seconds = {
         "prefill": compute_prefill_seconds(shape, run, rates),
-        "decode": step.busy * run.new_tokens,
-        "launch": step.beyond * run.new_tokens,
+        "decode": step.busy * following,
+        "launch": step.beyond * following,
     }
     return {name: value for name, value in seconds.items() if value > 0}
+
+
+def count_following_tokens(run: Execution) -> int:
+    """Of an answer: the pass over the prompt gives its first token."""
+    return max(0, run.new_tokens - 1)
 
 
 def compute_token_seconds(shape: Shape, run: Execution, rates: Rates) -> Step:

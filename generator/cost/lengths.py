@@ -17,9 +17,9 @@ Shares = tuple[float, ...]
 
 
 def count_step_tokens(run: Execution) -> float:
-    """Tokens of an optimizer step over all devices, padding aside; of a generated batch, the new ones."""
+    """Tokens of an optimizer step over all devices, padding aside; of a generated batch the new ones, of prompts alone theirs."""
     if run.mode == "infer":
-        return float(run.micro_batch) * run.dp * (run.new_tokens if run.new_tokens > 1 else run.seq_len)
+        return float(run.micro_batch) * run.dp * (run.new_tokens or run.seq_len)
     return float(run.micro_batch) * run.accumulation * run.dp * count_real_tokens(run)
 
 

@@ -36,7 +36,8 @@ class Serving(NamedTuple):
 
 def compute_serving(shape: Shape, run: Execution, rates: Rates) -> Serving:
     """Steady state of ``run.micro_batch`` users, each of whom asks again once answered: prompts of ``run.seq_len`` tokens, answers
-    of ``run.new_tokens``. In a step as many requests begin as end, the ``1 / new_tokens``-th part of those that are decoding."""
+    of ``run.new_tokens``. In a step as many requests begin as end, the ``1 / new_tokens``-th part of those that get tokens: to these
+    their prompt's pass gives the first, the others decode."""
     engine = find_engine(run.engine)
     users, answer = float(run.micro_batch), float(max(run.new_tokens, 1))
     context = run.seq_len + answer / 2
@@ -45,9 +46,9 @@ def compute_serving(shape: Shape, run: Execution, rates: Rates) -> Serving:
     decoding = users
     if engine.mixes_prompts and engine.batched_tokens:
         # tokens of a step: one of each that decodes, and its share of the prompts that begin
-        decoding = min(users, groups * max(1.0, engine.batched_tokens / (1 + run.seq_len / answer)))
-    active = run.but(micro_batch=max(1, round(decoding / groups)))
-    step = compute_step(shape, active, rates, context)
+        decoding = min(users, groups * max(1.0, engine.batched_tokens / (1 + (run.seq_len - 1) / answer)))
+    active = run.but(micro_batch=max(1, round(decoding / groups * (1 - 1 / answer))))
+    step = compute_step(shape, active, rates, context) if answer > 1 else Step(0.0, 0.0)
     prompts = decoding / groups / answer * compute_prompt_seconds(shape, run, rates, decoding / groups)
     waited = c.STAGE_WAIT * (groups - 1) * (step.busy + step.beyond + prompts)
     step = Step(step.busy, step.beyond + waited)

@@ -38,8 +38,8 @@ NAMES_CLASSES = ("parquet", "arrow", "hub")
 COMPRESSIBLE = ("txt", "jsonl", "json", "csv")
 """Formats of files that may be compressed as they are; parquet and arrow compress inside."""
 SERVING = (
-    *("api_key", "assembly", "batch", "batch_input", "chat", "end_on_signal", "infer", "progress_line"),
-    *("prompts", "sampling", "shards"),
+    *("api_key", "assembly", "batch", "batch_input", "chat", "end_on_signal", "infer", "own_server"),
+    *("progress_line", "prompts", "sampling", "shards"),
     *("bench", "bench_baseline", "bench_child", "bench_figures", "bench_machine", "bench_plot", "bench_report"),
     *("bench_requests", "bench_server", "bench_texts", "weights_identity"),
 )
@@ -163,12 +163,14 @@ def list_data_modules(project: ProjectPart) -> dict[str, str]:
 
 def list_parallel_modules(parallel: ParallelRecord) -> dict[str, str]:
     """Of a training by several processes."""
-    modules = {"heartbeat": "heartbeat", "launcher_summary": "launcher_summary", "parallel": "parallel"}
+    modules = {name: name for name in ("heartbeat", "standstill", "launcher_summary", "parallel")}
     modules["wrapping"] = WRAPPINGS[parallel.expected.wrapper]
     if parallel.world_size > 1:
         modules["preflight"] = "preflight"
     if parallel.nodes > 1:
         modules["addresses"] = "addresses"
+    if parallel.deepspeed:
+        modules["abandoned_builds"] = "abandoned_builds"
     if parallel.loop is ABSENT:
         return modules
     modules |= {name: name for name in LOOP} | {"division": parallel.loop.division}

@@ -7,7 +7,7 @@ from generator.case.stacks import load_stack
 from generator.case.vendors import CPU
 from generator.cost.decode import compute_cache_bytes
 from generator.cost.estimate import GIB
-from generator.cost.execution import BYTES, Execution
+from generator.cost.execution import BYTES
 from generator.cost.of_case import build_cost_model
 from generator.cost.weights import compute_stored_bytes
 from generator.decide.limits import compute_filled_gib, find_limits
@@ -151,14 +151,14 @@ def list_flags(plan: Plan, engine: Engine, limits: ServingLimits, weights: str) 
 def predict(plan: Plan) -> PredictedConfig:
     """One request by itself, and all that the plan is for."""
     run, estimate = plan.best.execution, plan.best.estimate
-    alone = time_parts(plan, run.but(micro_batch=1, continuous=False))
-    decode = alone["decode"] + alone.get("launch", 0.0)
+    alone = run.but(micro_batch=1, continuous=False, new_tokens=max(2, run.new_tokens))  # a rate is between two tokens
+    answered = plan.best.cost.estimate(alone)
     return PredictedConfig(
         **round_floats(
             {
-                "decode_tokens_per_s": run.new_tokens / decode,
-                "prefill_tokens_per_s": run.seq_len / alone["prefill"],
-                "ttft_s": alone["prefill"],
+                "decode_tokens_per_s": 1 / answered.seconds_per_token,
+                "prefill_tokens_per_s": run.seq_len / answered.ttft_seconds,
+                "ttft_s": answered.ttft_seconds,
                 "throughput_tokens_per_s": estimate.tokens_per_second,
                 "peak_memory_gib": reserve(plan) or measure_least(plan),
             }
@@ -187,7 +187,3 @@ def find_unfilled_gib(plan: Plan) -> float:
     if run.engine or run.cache != "static" or plan.case.on_cpu:
         return 0.0
     return (compute_cache_bytes(cost.shape, run, float(context)) / GIB - filled) / (run.tp * run.pp)
-
-
-def time_parts(plan: Plan, run: Execution) -> dict[str, float]:
-    return {item.name: item.value for item in plan.best.cost.estimate(run).time}

@@ -261,7 +261,7 @@ def _read_execution(get, spec: ModelSpec, device: Device, memory_bytes: float) -
             double_quant="dq" in get("quant_text", ""),
             repeats_heads=bool(date) and date < "2025-01",
             seq_len=max(1, read_count(get, "in_len", UNSTATED_PROMPT, least=0)),
-            new_tokens=max(1, read_count(get, "out_len", _read_new_tokens(get), least=0)),
+            new_tokens=_read_new_tokens(get),
             keeps_all_logits=bool(date) and date < "2024-09",
             cache="static" if engine or common["compile"] else "tuple" if date and date < "2023-12" else "dynamic",
         )
@@ -275,9 +275,12 @@ def _read_execution(get, spec: ModelSpec, device: Device, memory_bytes: float) -
 
 
 def _read_new_tokens(get) -> int:
-    """The middle of what the row's own words say, such as 5-20 new tokens."""
+    """None of one token alone: such rows count the tokens of their prompts. What is not stated is the middle of what the row's own
+    words say, such as 5-20 new tokens."""
     words = re.search(r"\b(\d+)-(\d+) new tokens", get("notes", ""))
-    return round((int(words[1]) + int(words[2])) / 2) if words else UNSTATED_NEW_TOKENS
+    said = round((int(words[1]) + int(words[2])) / 2) if words else UNSTATED_NEW_TOKENS
+    count = read_count(get, "out_len", said, least=0)
+    return count if count > 1 else 0
 
 
 def _read_quant(get) -> str:

@@ -62,6 +62,7 @@ class Trait(Enum):
     CHECKS_PROPOSALS = "the engine checks several proposed tokens in one pass, and takes back what is wrong"
     RUNS_DRAFT_MODEL = "the engine runs a small model beside the served one, and checks what it proposes"
     DIVIDES_SERVED_MODEL = "the engine divides the model over devices, and runs copies of it"
+    COPIES_OVER_NODES = "the engine's server hands requests out to copies on other nodes"
     # recomputation
     FSDP_RECOMPUTATION = "FSDP itself recomputes activations, around the blocks that it shards"
     SELECTED_OPERATORS = "operators are looked at one by one: the outputs of some are kept, others run again"

@@ -16,6 +16,8 @@ FAILURES: list[str] = []
 """What this process ends with, for those of other nodes (heartbeat.py)."""
 HEARD: list[str] = []
 """Of another process, and why: what follows here has its cause there."""
+STANDSTILL: list[str] = []
+"""Where all processes are, since the training does not move (standstill.py)."""
 OF_OTHERS = ("gloo", "NCCL", "Connection closed by peer", "Connection reset by peer")
 """In an error that the end of another process makes."""
 
@@ -47,6 +49,8 @@ def tell_of_end() -> Generator[None, None, None]:
         elif HEARD:
             tell_launcher(HEARD[0])
             sys.exit(HEARD[0])
+        elif STANDSTILL:  # it waited for another process until the libraries gave that up
+            tell_launcher(f"{message}\n{STANDSTILL[0]}")
         else:
             FAILURES.append(message)
         raise

@@ -16,6 +16,7 @@ import torch.distributed as dist
 
 from launcher_summary import FAILURES, HEARD, tell_launcher
 from masking import mask_secrets
+from standstill import Standstill
 
 BEAT_SECONDS = 10.0
 SILENT_SECONDS = 300.0  # it beats whatever it computes: only what is stopped or gone is silent so long
@@ -89,12 +90,14 @@ def announce_failure(store: dist.Store, count: int, cause: str) -> None:
 def listen(store: dist.Store, rank: int, count: int, connection: Connection) -> None:
     """To the next process. Beats are counted, not seconds: all may have been stopped for an hour, and go on."""
     beats, heard, silent, neighbour = 0, "", 0, (rank + 1) % count
+    standstill = Standstill(store, rank, count, BEAT_SECONDS)
     try:
         while silent * BEAT_SECONDS < (SILENT_SECONDS if heard else STARTING_SECONDS):
             if ENDING.wait(BEAT_SECONDS):
                 return
             beats += 1
             store.set(f"beat/{rank}", str(beats))
+            standstill.observe()
             connection.ended = store.check([f"end/{neighbour}"])
             beat = store.get(f"beat/{neighbour}").decode() if store.check([f"beat/{neighbour}"]) else ""
             connection.unanswered = 0

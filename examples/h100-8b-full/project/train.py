@@ -23,6 +23,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, HfArgumentParser, set_seed
 from trl import SFTConfig, SFTTrainer
 
+from abandoned_builds import release_abandoned_builds
 from arguments import parse_arguments
 from chat_template import ensure_chat_template
 from checkpoints import AlreadyTrained, EndAtLastStep, FollowArguments, find_newest_checkpoint, finish_training
@@ -51,6 +52,7 @@ from run_folder import claim_folder
 from run_identity import describe_run
 from run_report import RunReport
 from sources import find_source
+from standstill import PACE
 from stop_tokens import list_stop_tokens
 from stopping import StopOnBadLoss, run_main
 from varlen_attention import attend_within_rows
@@ -65,6 +67,7 @@ def main() -> None:
     check_launch(CONFIG["processes"])
     check_machine(CONFIG["machine"])
     check_compilers("gcc")
+    release_abandoned_builds(nodes=1)
     args = training_arguments()
     source = find_source(CONFIG, "model")
     claim_folder(Path(args.output_dir), source)
@@ -107,6 +110,7 @@ def main() -> None:
     run = describe_run(trainer, CONFIG, source, trained_parameters)
     report = RunReport(run, measure_peak_of_all, partial(describe_evaluation, trainer))
     for callback in (
+        PACE,
         CheckParallel(trainer, CONFIG["processes"]),
         CheckFirstStep(trainer, CONFIG),
         DistributedSaveOnSignal(),

@@ -56,6 +56,7 @@ from progress import print_lines
 from row_order import LoopReport
 from run_identity import describe_run
 from sources import find_source
+from standstill import PACE
 from stopping import StopOnBadLoss, run_main
 
 HERE = Path(__file__).resolve().parent
@@ -119,6 +120,7 @@ def main() -> None:
     run = describe_run(trainer, CONFIG, source, trained_parameters) | {"processes": "any"}
     report = LoopReport(run, measure_peak_of_all, partial(describe_evaluation, trainer))
     for callback in (
+        PACE,
         CheckParallel(trainer, CONFIG["processes"]),
         CheckFirstStep(trainer, CONFIG, explain_refusal),
         DistributedSaveOnSignal(),

@@ -55,6 +55,7 @@ from read_once import hold_places
 from run_identity import describe_run
 from run_report import RunReport
 from sources import find_source
+from standstill import PACE
 from stopping import StopOnBadLoss, run_main
 from varlen_attention import attend_within_rows
 
@@ -119,6 +120,7 @@ def main() -> None:
     run = describe_run(trainer, CONFIG, source, trained_parameters)
     report = RunReport(run, measure_peak_of_all, partial(describe_evaluation, trainer))
     for callback in (
+        PACE,
         CheckParallel(trainer, CONFIG["processes"]),
         CheckFirstStep(trainer, CONFIG),
         DistributedSaveOnSignal(),

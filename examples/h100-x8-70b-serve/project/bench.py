@@ -24,10 +24,11 @@ from bench_figures import describe_load
 from bench_machine import describe_machine
 from bench_report import describe_alone, print_results, write_results
 from bench_requests import CUT, Answer, Client, draw_arrivals, explain_address, run_closed, run_open
-from bench_server import DeviceMemory, ask_peak_gib, measure_peak_gib, start_server, wait_until_ready
+from bench_server import DeviceMemory, ask_peak_gib, measure_peak_gib, wait_until_ready
 from bench_texts import Texts
 from config_file import read_config
 from masking import mask_messages
+from own_server import run_server
 from progress_line import ProgressLine, format_duration
 from terminal import escape_control, parse_flags
 from weights_identity import list_versions
@@ -170,7 +171,7 @@ def main() -> None:
     with ExitStack() as stack:
         url, process = args.url, None
         if url is None:
-            url, process = stack.enter_context(start_server(HERE, args.log))
+            url, process = stack.enter_context(run_server(HERE, stack.enter_context(args.log.open("wb"))))
         client = Client(url, read_key(), CONFIG["serving"]["name"])
         bench = Bench(args, client, process)
         load_s = wait_until_ready(client, process, args.log, bench.line.show)

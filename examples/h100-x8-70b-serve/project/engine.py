@@ -13,7 +13,7 @@ from sampling import Sampling
 from sources import find_source
 from whole_answers import WholeAnswers
 
-OF_THE_SERVER = ("max-num-queued-reqs", "shutdown-timeout", "data-parallel-size")
+OF_THE_SERVER = ("max-num-queued-reqs", "shutdown-timeout", "data-parallel-size", "nnodes")
 """Flags that say nothing to one engine in one process: one copy computes a batch."""
 
 
@@ -21,7 +21,7 @@ class Engine(WholeAnswers):
     """The model of config.yaml, loaded; tokens in, tokens out."""
 
     def __init__(self, config: dict, here: Path) -> None:
-        if (nodes := config["serving"]["flags"].get("nnodes", 1)) > 1:
+        if (nodes := config["serving"]["flags"].get("pipeline-parallel-size", 1)) > 1:
             sys.exit(
                 f"the model is divided over {nodes} nodes, and this is one process on one of them: "
                 "start the server with `sbatch serve.sbatch`, and ask that"

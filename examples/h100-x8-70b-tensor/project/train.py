@@ -57,6 +57,7 @@ from progress import print_lines
 from row_order import LoopReport
 from run_identity import describe_run
 from sources import find_source
+from standstill import PACE
 from stopping import StopOnBadLoss, run_main
 from token_parts import TokenParts
 from vocabulary_parts import VocabularyParts
@@ -128,6 +129,7 @@ def main() -> None:
     run = describe_run(trainer, CONFIG, source, trained_parameters) | {"processes": "any"}
     report = LoopReport(run, measure_peak_of_all, partial(describe_evaluation, trainer))
     for callback in (
+        PACE,
         CheckParallel(trainer, CONFIG["processes"]),
         CheckFirstStep(trainer, CONFIG, explain_refusal),
         DistributedSaveOnSignal(),

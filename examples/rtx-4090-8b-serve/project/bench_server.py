@@ -1,14 +1,11 @@
-"""The server that is measured: started as a user would, waited for, watched, and ended."""
+"""The server that is measured: waited for, and watched."""
 
 import http.client
-import os
-import signal
-import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Generator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from bench_requests import Client
@@ -16,8 +13,6 @@ from terminal import escape_control
 
 GIB = 1 << 30
 LOOK_SECONDS = 0.1
-END_SECONDS = 20.0
-"""For what is being answered; whatever is left of the server then is killed."""
 LOADING = (502, 503, 504)
 """A server that is loading, or a proxy before one."""
 STRANGER_SECONDS = 10.0
@@ -27,32 +22,6 @@ AMD_MEMORY = ("mem_info_vram_used", "mem_info_gtt_used")
 """Of the amdgpu driver: bytes on a board, and those of the host that it uses (all, where the two share a memory)."""
 SHOWN_LINES = 15
 """Of a server's log, where it ended before it answered."""
-
-
-@contextmanager
-def start_server(here: Path, log: Path) -> Generator[tuple[str, subprocess.Popen]]:
-    """`./serve.sh` on a free port of this machine; its address and its process. All of it ends with the block."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = ["./serve.sh", "--host", "127.0.0.1", "--port", str(port)]
-    with log.open("wb") as stream:
-        process = subprocess.Popen(command, cwd=here, stdout=stream, stderr=stream, start_new_session=True)
-    try:
-        yield f"http://127.0.0.1:{port}", process
-    finally:
-        end_server(process)
-
-
-def end_server(process: subprocess.Popen) -> None:
-    for signum, seconds in ((signal.SIGTERM, END_SECONDS), (signal.SIGKILL, END_SECONDS)):
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signum)
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(seconds)
-            break
-    with suppress(ProcessLookupError):  # what it had started
-        os.killpg(process.pid, signal.SIGKILL)
 
 
 def wait_until_ready(client: Client, process: subprocess.Popen | None, log: Path, tell: Callable) -> float:

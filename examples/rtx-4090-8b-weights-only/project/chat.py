@@ -3,10 +3,8 @@
 import argparse
 import io
 import json
-import os
 import readline  # noqa: F401  lines can be edited, and called back
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -19,6 +17,7 @@ import httpx
 
 from api_key import read_key
 from config_file import read_config
+from own_server import run_server
 from terminal import escape_control, parse_flags
 
 HERE = Path(__file__).resolve().parent
@@ -149,28 +148,15 @@ def is_answered(url: str) -> bool:
         return False
 
 
-def choose_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return listener.getsockname()[1]
-
-
 @contextmanager
 def start_server() -> Generator[str]:
     """One of this project, for as long as this program runs. Its log is shown where it fails."""
-    port = choose_port()
-    with tempfile.TemporaryFile(mode="w+", encoding="utf-8", errors="replace") as log:
-        process = subprocess.Popen(
-            [str(HERE / "serve.sh"), "--host", "127.0.0.1", "--port", str(port)],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,  # Ctrl-C at the terminal is for the answer
-        )
-        try:
-            wait_until_ready(f"http://127.0.0.1:{port}", process, log)
-            yield f"http://127.0.0.1:{port}"
-        finally:
-            end_server(process)
+    with (
+        tempfile.TemporaryFile(mode="w+", encoding="utf-8", errors="replace") as log,
+        run_server(HERE, log) as (url, process),
+    ):
+        wait_until_ready(url, process, log)
+        yield url
 
 
 def wait_until_ready(url: str, process: subprocess.Popen, log) -> None:
@@ -187,17 +173,6 @@ def wait_until_ready(url: str, process: subprocess.Popen, log) -> None:
             pass
         time.sleep(0.2)
     sys.exit(f"serve.sh is not ready after {START_SECONDS} s")
-
-
-def end_server(process: subprocess.Popen) -> None:
-    """It, and what it started; nobody waits for an answer of it any more."""
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        if process.poll() is None:
-            os.killpg(process.pid, number)
-            try:
-                process.wait(timeout=10)
-            except subprocess.TimeoutExpired:
-                continue
 
 
 def find_model(client: httpx.Client, name: str) -> str:

@@ -9,6 +9,7 @@ import os
 import random
 import re
 import shutil
+import signal
 import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -236,6 +237,29 @@ def write_json(path: Path, content: dict) -> None:
     draft = path.with_name(f"{path.name}.tmp")
     draft.write_text(json.dumps(content, indent=2, allow_nan=False) + "\n", encoding="utf-8")
     draft.replace(path)
+
+
+class StopOnSignal:
+    """SIGTERM (the machine is taken back), Ctrl-C: the step is finished and saved. A second one ends the run at once.
+
+    One of several hosts leaves both as they are: the others would wait for it.
+    """
+
+    def __init__(self, hosts: int = 1):
+        self.signum = 0
+        for signum in (signal.SIGTERM, signal.SIGINT) if hosts == 1 else ():
+            signal.signal(signum, self.request)
+
+    def request(self, signum, frame) -> None:
+        signal.signal(signum, signal.SIG_DFL)
+        self.signum = signum
+
+    def leave(self, step: int, saves: bool) -> None:
+        """Before the next step, if a signal came."""
+        if self.signum:
+            advice = "run again to go on" if saves or not step else "nothing of it is saved (--save_strategy no)"
+            print(f"stopped by {signal.Signals(self.signum).name} after step {step}: {advice}", flush=True)
+            sys.exit(128 + self.signum)
 
 
 def check_loss(loss: float, step: int) -> float:

@@ -35,6 +35,7 @@ from sources import find_source
 from static_run import (
     Compilations,
     RunArguments,
+    StopOnSignal,
     check_loss,
     count_learned,
     find_checkpoints,
@@ -173,9 +174,11 @@ class Run:
         return optimizer
 
     def train(self) -> None:
+        self.stop = StopOnSignal(xr.process_count())
         if self.held_rows and "before" not in self.state["eval"]:
             self.state["eval"]["before"] = self.evaluate()
         while self.state["step"] < self.steps:
+            self.stop.leave(self.state["step"], saves=self.args.save_strategy == "steps")
             began = time.perf_counter()
             loss = self.train_step(self.state["step"])
             self.state["step"] += 1
@@ -250,7 +253,7 @@ class Run:
             print(f"step {step} of {self.steps}: loss {mean:.4f}, {self.seconds[-1]:.3g} s", flush=True)
         if args.eval_strategy == "steps" and step % args.eval_steps == 0 and self.held_rows and not last:
             print(f"step {step}: evaluated, {self.evaluate()}", flush=True)
-        if args.save_strategy == "steps" and (step % args.save_steps == 0 or last):
+        if args.save_strategy == "steps" and (step % args.save_steps == 0 or last or self.stop.signum):
             save_checkpoint(args, self.state, self.write_states)
 
     def write_states(self, folder: Path) -> None:

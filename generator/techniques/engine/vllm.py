@@ -26,7 +26,7 @@ class Vllm(GpuEngine):
     role = "serve-vllm"
     leaf = "vllm"
     command = ("vllm", "serve")
-    provides = frozenset({Trait.CHECKS_PROPOSALS, Trait.RUNS_DRAFT_MODEL})
+    provides = frozenset({Trait.CHECKS_PROPOSALS, Trait.RUNS_DRAFT_MODEL, Trait.COPIES_OVER_NODES})
     checkpoints = frozenset({"awq", "compressed-tensors", "fp8", "gptq", "mxfp4"})
     """of vllm/model_executor/layers/quantization (0.33)"""
     adapters = frozenset({"lora", "rslora"})
@@ -54,7 +54,7 @@ class Vllm(GpuEngine):
         "tensor-parallel-size": "the decision parallelism",
         "pipeline-parallel-size": "the decision parallelism",
         "data-parallel-size": "the decision parallelism: copies of the model",
-        "nnodes": "the nodes that hold one copy together",
+        "nnodes": "the decision parallelism: nodes of one server",
     }
 
     def list_flags(self, limits: ServingLimits, layout: Layout, dtype: str, weights: str) -> Mapping[str, Flag]:

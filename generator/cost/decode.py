@@ -73,7 +73,7 @@ def compute_step(shape: Shape, run: Execution, rates: Rates, context: float) -> 
     busy = busy / run.tp + compute_slice_exchange_seconds(shape, run, rates, batch)
     busy += compute_expert_exchange_seconds(shape, run, rates, batch) + compute_offloaded_seconds(shape, run, rates)
     if run.engine:
-        return Step(busy, shape.layers * compute_block_seconds(run, engine) + engine.step_seconds)
+        return Step(busy, shape.layers * compute_block_seconds(run, rates, engine) + engine.step_seconds)
     issue = compute_pass_issue_seconds(shape, run, rates)
     if run.compile and run.quant in OF_TORCHAO and not rates.on_cpu:
         busy += (
@@ -154,8 +154,10 @@ def find_read_rate(run: Execution, rates: Rates, engine: Engine, rows: float, ki
     return rates.bytes_per_s
 
 
-def compute_block_seconds(run: Execution, engine: Engine) -> float:
+def compute_block_seconds(run: Execution, rates: Rates, engine: Engine) -> float:
     """Of a block, beside moving and multiplying."""
+    if rates.on_cpu:
+        return engine.cpu_block_seconds.get(find_cpu_format(run, rates, engine), engine.block_seconds)
     if not engine.replays:
         return engine.block_seconds
     start = c.PRODUCT_START_SECONDS.get(run.quant, c.PRODUCT_START_SECONDS["default"])

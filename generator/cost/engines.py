@@ -47,6 +47,8 @@ class Engine:
     most_sequences: int = 0
     """computed together at most, by default; 0: no bound"""
     # on a CPU, by format of the weights (that of the arithmetic where they are plain)
+    cpu_block_seconds: Mapping[str, float] = field(default_factory=dict)
+    """instead of ``block_seconds``, where it is known"""
     reads: float = 0.0
     """share of the memory's bandwidth at which one row is multiplied with weights; 0: as PyTorch reads them"""
     thread_reads: Mapping[str, float] = field(default_factory=dict)
@@ -59,6 +61,8 @@ class Engine:
     """per weight, where its converter packs the embedding and the output layer too"""
     packed_head_bytes: Mapping[str, float] = field(default_factory=dict)
     """of those two, where it packs them less"""
+    repacked_bytes: Mapping[str, float] = field(default_factory=dict)
+    """of a block's, held beside the file as the kernels want them"""
     multiplies_in_16_bits: bool = False
     """unpacks packed weights to bf16, where the processor multiplies it faster"""
     weight_copies: float = 1.0
@@ -78,11 +82,13 @@ class Engine:
 def list_cpu_formats(engine: str) -> dict[str, Any]:
     """The fields of ``Engine`` that say what it does on a CPU with each format of weights: tables by engine and format, its rows."""
     tables = {
+        "cpu_block_seconds": c.CPU_BLOCK_SECONDS,
         "thread_reads": c.CPU_THREAD_READS,
         "few_rows": c.CPU_FEW_ROWS,
         "many_rows": c.CPU_MANY_ROWS,
         "packed_bytes": c.CPU_PACKED_BYTES,
         "packed_head_bytes": c.CPU_PACKED_HEAD_BYTES,
+        "repacked_bytes": c.CPU_REPACKED_BYTES,
         "embedding_copies": c.CPU_EMBEDDING_COPIES,
     }
     rows = {
@@ -140,13 +146,11 @@ ENGINES: Mapping[str, Engine] = {
         process_gib=c.CPU_PROCESS_GIB["ctranslate2"],
     ),
     "onnxruntime-genai": Engine(
-        block_seconds=c.ENGINE_BLOCK_SECONDS["onnxruntime-genai"],
         **list_cpu_formats("onnxruntime-genai"),
         tied_copies=c.CPU_TIED_COPIES["onnxruntime-genai"],
         process_gib=c.CPU_PROCESS_GIB["onnxruntime-genai"],
     ),
     "openvino-genai": Engine(
-        block_seconds=c.ENGINE_BLOCK_SECONDS["openvino-genai"],
         **list_cpu_formats("openvino-genai"),
         cache_realised=c.CACHE_REALISED,
         multiplies_in_16_bits=True,

@@ -6,6 +6,7 @@ import math
 
 from generator.cost import constants as c
 from generator.cost.decode import (
+    compute_block_seconds,
     compute_expert_exchange_seconds,
     compute_offloaded_seconds,
     compute_pass_issue_seconds,
@@ -43,7 +44,9 @@ def compute_prefill_seconds(shape: Shape, run: Execution, rates: Rates) -> float
     busy += compute_expert_exchange_seconds(shape, run, rates, tokens) + passes * compute_offloaded_seconds(
         shape, run, rates
     )
-    started = passes * shape.layers * engine.block_seconds
+    # a pass over a prompt is no replayed graph: its kernels start while others run
+    block = compute_block_seconds(run, rates, engine) if rates.on_cpu else engine.block_seconds
+    started = passes * shape.layers * block
     # on a CPU the step of an answer is compiled, or direct, and prompts are not
     eager = run.but(compile=None, direct_step=False) if rates.on_cpu else run
     issue = started if run.engine else compute_pass_issue_seconds(shape, eager, rates)

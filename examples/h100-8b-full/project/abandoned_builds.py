@@ -16,7 +16,7 @@ LOOK_SECONDS = 2.0
 
 
 def release_abandoned_builds(nodes: int) -> None:
-    """Remove locks that nobody holds. Whoever of another node does is not seen from here: such a lock may grow old first."""
+    """Remove locks that nobody holds. Who of another node does is not seen from here: they may grow old first."""
     for lock in list_locks():
         wait_or_remove(lock, ELSEWHERE_SECONDS if nodes > 1 else 0.0)
 

@@ -443,7 +443,9 @@ def test_nodes_that_serve_together_meet_by_the_host(server_of_nodes, tmp_path):
     passed = [value for flag, value in pairwise(words) if flag == "--env"]
     assert {"MASTER_ADDR=first", "NODE_RANK=1", "API_KEY"} <= set(passed) and "--publish" not in words
     (command,) = (v for i, v in read_instructions(project) if i == "CMD")
-    assert "0.0.0.0" not in command  # the host's network: the address is config.yaml's
+    assert json.loads(command) == ["python", "node.py"]  # the host's network: the address is config.yaml's
+    assert (project / "serve.sh").read_text().splitlines()[-1] == 'exec python node.py "$@"'
+    assert {"PET_LOCAL_ADDR", "GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"} <= set(service["environment"])
     text = (project / "serve.sbatch").read_text()
     assert f"--nodes={document['layout']['nodes']}\n" in text and "#SBATCH --exclusive\n" in text
     check_shell(project)

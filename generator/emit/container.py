@@ -65,7 +65,7 @@ def dump_compose(
     }
     if layout.nodes > 1:
         service["network_mode"] = "host"
-        service["environment"] += [*(ADDRESSES if project.mode == "train" else ())]
+        service["environment"] += ADDRESSES
         service["environment"].append("MASTER_ADDR=${MASTER_ADDR:?the node at which all meet}")
         if config.machine.device != "cpu":  # RDMA reads and writes memory that stays where it is
             service["ulimits"] = {"memlock": -1}

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from generator.emit.plan_document import ParallelRecord, PlanDocument
+from generator.emit.plan_document import ABSENT, ParallelRecord, PlanDocument
 from generator.emit.sources import PlacedSource
 
 KEPT_HERE = ("/.venv", "/runs", "/.perfgen/backup-*", "__pycache__")
@@ -44,6 +44,8 @@ def pack_project(
 def list_next_steps(document: PlanDocument, folder: str) -> list[str]:
     """Commands for the machine that the plan is for, each of a line."""
     enter, verb, parallel = f"cd {shlex.quote(folder)}", document.project.mode, document.parallel
+    if document.server is not ABSENT and document.layout.nodes > 1:
+        return [f"{enter} && make setup && sbatch serve.sbatch", *list_server_starts(enter, document.layout.nodes)]
     if parallel is None or parallel.nodes == 1:
         contained = [f"{enter} && make image && sh container.sh   # or in a container"]
         return [
@@ -62,9 +64,19 @@ def list_starts(enter: str, parallel: ParallelRecord) -> list[str]:
     ]
 
 
+def list_server_starts(enter: str, nodes: int) -> list[str]:
+    """Without Slurm."""
+    others = f"on the first of the {nodes} nodes, which answers, and with its own NODE_RANK on each of the others"
+    return [
+        f"{enter} && MASTER_ADDR=NODE NODE_RANK=0 make serve   # or, without Slurm: {others}",
+        f"{enter} && make image && MASTER_ADDR=NODE NODE_RANK=0 sh container.sh   # or in containers: so, too",
+    ]
+
+
 def describe_place(document: PlanDocument) -> str:
     """Where the project's folder must be for these commands."""
-    several = document.parallel is not None and document.parallel.nodes > 1
+    served = document.server is not ABSENT and document.layout.nodes > 1
+    several = served or (document.parallel is not None and document.parallel.nodes > 1)
     return "there, on a disk that all nodes see" if several else "there"
 
 

@@ -17,7 +17,8 @@ def read_words(folder: str) -> list[str]:
     try:
         launcher = importlib.import_module("server")
         launcher.become = lambda module, words: taken.extend(words)
-        sys.argv = ["serve.sh"]
+        several = launcher.read_config()["serving"]["flags"].get("nnodes", 1) > 1
+        sys.argv = ["serve.sh", *(launcher.list_node_words(1, "192.0.2.1") if several else [])]
         launcher.main()
     finally:
         sys.path.remove(folder)

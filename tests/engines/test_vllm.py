@@ -167,3 +167,7 @@ def test_copies_on_two_nodes_answer_behind_one_address(python, tmp_path):
         )
         by_copy = {copy: sum(float(n) for of, n in counted if of == copy) for copy, _ in counted}
         assert len(by_copy) == 2 and sum(by_copy.values()) == 16 and min(by_copy.values()) > 0, by_copy
+        # whose copy is lost: vLLM's server would hand every other request to it, and wait
+        (first, log), (second, _) = running
+        os.killpg(second.pid, signal.SIGKILL)
+        assert first.wait(120) == 1 and "node 1 is lost, and the server ends on all nodes" in log.read_text()

@@ -9,8 +9,16 @@ import sys
 
 from api_key import read_key
 from config_file import read_config
-from launching import become, find_node, list_words, parse_address
+from launching import become, list_words, parse_address
 from sources import find_source
+
+HOST_VARIABLE = "VLLM_HOST_IP"
+"""the address by which other nodes reach this one"""
+
+
+def list_node_words(rank: int, first: str) -> list[str]:
+    """Of one of several nodes: those behind the first compute for it, which answers."""
+    return ["--node-rank", str(rank), "--master-addr", first, *(["--headless"] if rank else [])]
 
 
 def main() -> None:
@@ -34,10 +42,6 @@ def main() -> None:
         words += ["--revision", config["revision"]]
     if config.get("tokenizer"):
         words += ["--tokenizer", str(find_source(config, "tokenizer"))]
-    if (nodes := serving["flags"].get("nnodes", 1)) > 1:
-        rank, first = find_node(nodes)
-        words += ["--node-rank", rank, "--master-addr", first]
-        words += ["--headless"] if rank != "0" else []  # it computes for the first, which answers
     print(
         f"serve.sh: where a request sets no max_tokens, vLLM writes to the end of {serving['flags']['max-model-len']} "
         f"tokens, and not {serving['max_new_tokens']} as config.yaml says: it has no such default, only a limit "

@@ -5,11 +5,18 @@ Other flags are SGLang's own.
 
 from api_key import read_key
 from config_file import read_config
-from launching import become, find_node, list_words, parse_address
+from launching import become, list_words, parse_address
 from sources import find_source
 
 PORT = 20000
-"""at which several nodes meet"""
+"""at which the engines of several nodes meet"""
+HOST_VARIABLE = "SGLANG_HOST_IP"
+"""the address by which other nodes reach this one"""
+
+
+def list_node_words(rank: int, first: str) -> list[str]:
+    """Of one of several nodes: the first answers."""
+    return ["--node-rank", str(rank), "--dist-init-addr", f"{first}:{PORT}"]
 
 
 def main() -> None:
@@ -22,9 +29,6 @@ def main() -> None:
         words += ["--revision", config["revision"]]
     if config.get("tokenizer"):
         words += ["--tokenizer-path", str(find_source(config, "tokenizer"))]
-    if (nodes := serving["flags"].get("nnodes", 1)) > 1:
-        rank, first = find_node(nodes)
-        words += ["--node-rank", rank, "--dist-init-addr", f"{first}:{PORT}"]
     if key := read_key():
         words.append(f"--api-key={key}")  # one word: a key may begin with -
     become("sglang.launch_server", [*words, *others])

@@ -1,7 +1,6 @@
-"""What starting an engine's own server takes: the address, the flags of config.yaml, and which node this is."""
+"""What starting an engine's own server takes: the address, and the flags of config.yaml."""
 
 import argparse
-import os
 import runpy
 import sys
 
@@ -24,17 +23,6 @@ def parse_address(serving: dict, about: str | None) -> tuple[list[str], list[str
 def list_words(flags: dict) -> list[str]:
     """Flags as words; one that is true stands alone."""
     return [word for name, value in flags.items() for word in [f"--{name}", *([] if value is True else [str(value)])]]
-
-
-def find_node(nodes: int) -> tuple[str, str]:
-    """The number of this node and the address of the first, from the environment."""
-    try:
-        return os.environ["NODE_RANK"], os.environ["MASTER_ADDR"]
-    except KeyError as missing:
-        sys.exit(
-            f"serve.sh: {nodes} nodes serve together, and {missing} is not set: NODE_RANK is 0 to {nodes - 1}, "
-            "MASTER_ADDR the address of the node with 0"
-        )
 
 
 def become(module: str, words: list[str]) -> None:

@@ -15,6 +15,7 @@ FRAGMENTS = Path(__file__).resolve().parents[1] / "templates" / "fragments"
 SHARED = (
     "config_file",
     "loaded_weights",
+    "quiet_imports",
     "sources",
     "stop_tokens",
     "serving/decoding",

@@ -10,13 +10,15 @@ from types import ModuleType
 from types import SimpleNamespace as Values
 
 FRAGMENTS = Path(__file__).resolve().parents[1] / "templates" / "fragments"
+COMMON = ("masking", "quiet_imports")
 
 
 def load_leaf(leaf: str, name: str | None = None) -> ModuleType:
     """A leaf under the name that it has in a project; others do not find it there (the fixture ``load`` sees to that).
-    All find the one by which they hide secrets."""
-    if leaf != "masking":
-        sys.modules.setdefault("masking", load_leaf("masking"))
+    All find those that hide secrets and let imports end quietly."""
+    if leaf not in COMMON:
+        for common in COMMON:
+            sys.modules.setdefault(common, load_leaf(common))
     spec = importlib.util.spec_from_file_location(name or leaf, FRAGMENTS / f"{leaf}.py")
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)

@@ -18,7 +18,10 @@ BATCH = {
         name: f"serving/{name}"
         for name in ("assembly", "batch", "batch_input", "end_on_signal", "progress_line", "shards")
     },
-    **{name: name for name in ("config_file", "fields", "masking", "open_data", "seals", "sources", "terminal")},
+    **{
+        name: name
+        for name in ("config_file", "fields", "masking", "open_data", "quiet_imports", "seals", "sources", "terminal")
+    },
     "weights_identity": "serving/weights_identity",
     **ROWS,
 }

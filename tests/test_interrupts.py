@@ -1,8 +1,10 @@
-"""Ctrl-C while a program still imports: the status of an interrupted program, and not a word."""
+"""A program that still imports: Ctrl-C is the status of an interrupted one, and what cannot be imported is no traceback."""
 
 from __future__ import annotations
 
+import ast
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -48,6 +50,73 @@ def test_ctrl_c_while_a_project_imports_is_no_traceback(tmp_path, program):
     (tmp_path / "beside").mkdir()
     code, errors = interrupt_imports([sys.executable, program], folder, "torch", tmp_path / "beside")
     assert code in INTERRUPTED and errors == ""
+
+
+ENGINES = {"h100-x8-70b-serve", "rtx-4090-8b-serve", "rtx-4090-8b-weights-only"}
+"""Their server.py becomes the engine's own server, which takes signals as it will."""
+PLAIN = {"lock.py", "lock_image.py", "addresses.py"}
+"""They need no library."""
+CHILDREN = {"bench_baseline.py", "compare_reference.py"}
+"""Scripts start them, and say what they end with."""
+
+
+def list_scripts(project: Path) -> list[Path]:
+    """Those that a user starts and that need libraries."""
+    engine = {"server.py"} if project.parent.name in ENGINES else set()
+    scripts = [path for path in sorted(project.glob("*.py")) if '__name__ == "__main__"' in path.read_text()]
+    return [path for path in scripts if path.name not in PLAIN | CHILDREN | engine]
+
+
+@pytest.mark.parametrize("project", sorted((ROOT / "examples").glob("*/project")), ids=lambda path: path.parent.name)
+def test_every_script_imports_quietly_first(project):
+    for path in list_scripts(project):
+        first = next(
+            node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Import | ast.ImportFrom)
+        )
+        assert isinstance(first, ast.Import) and first.names[0].name == "quiet_imports", path
+
+
+@pytest.mark.parametrize("name", ["cpu-2-cores-serve", "rtx-4090-8b-lora"])
+def test_a_script_before_make_setup_says_what_installs_libraries(tmp_path, name):
+    """It was a traceback that ends in ModuleNotFoundError."""
+    project = shutil.copytree(ROOT / "examples" / name / "project", tmp_path / "p")
+    for path in list_scripts(project):
+        command = [sys.executable, "-S", "-E", path.name]  # nothing that is installed is found
+        done = subprocess.run(
+            command, cwd=project, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL
+        )
+        missing, advice = done.stderr.splitlines()
+        assert done.returncode == 1 and missing.startswith("No module named ") and sys.executable in missing, path
+        assert "`make setup`" in advice
+
+
+@pytest.mark.parametrize(
+    ("program", "shown"),
+    [
+        ("import quiet_imports\nimport middle", True),
+        ("import quiet_imports\ndef main():\n    import middle\nmain()", False),  # at work: where it came from matters
+        ("import quiet_imports\n1 / 0", False),
+    ],
+)
+def test_only_what_cannot_be_imported_is_a_line(tmp_path, program, shown):
+    shutil.copy(ROOT / "templates" / "fragments" / "quiet_imports.py", tmp_path)
+    (tmp_path / "middle.py").write_text("from json import no_such_name")
+    (tmp_path / "script.py").write_text(program)
+    done = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and ("Traceback" not in done.stderr) is shown
+    assert ("no_such_name" in done.stderr) is ("1 / 0" not in program)
+
+
+@posix
+def test_a_program_of_others_that_imports_a_module_keeps_its_signals(tmp_path):
+    (tmp_path / "p").mkdir()
+    shutil.copy(ROOT / "templates" / "fragments" / "quiet_imports.py", tmp_path / "p")
+    (tmp_path / "other.py").write_text(
+        "import signal, sys\nsys.path.append('p')\nimport quiet_imports\n"
+        "print(signal.getsignal(signal.SIGINT) is signal.SIG_DFL, sys.excepthook is sys.__excepthook__)\n"
+    )
+    done = subprocess.run([sys.executable, "other.py"], cwd=tmp_path, capture_output=True, text=True, preexec_fn=listen)
+    assert done.stdout.split() == ["False", "True"], done.stderr
 
 
 @posix

@@ -87,6 +87,7 @@ def choose_modules(
         "machine": f"machine/{project.guard}",
         "infer_report": "infer_report",
         "lock": "lock",
+        "quiet_imports": "quiet_imports",
         "sources": "sources",
         "terminal": "terminal",
     }

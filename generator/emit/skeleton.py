@@ -19,7 +19,7 @@ CONVERSATIONS = "sequences/conversations"
 """rows of a tokenizer that has no chat template, or that nobody could look at"""
 SHARED = (
     *("config_file", "finished_runs", "first_example", "infer_report", "lock"),
-    *("masking", "parts", "sources", "static_run", "terminal"),
+    *("masking", "parts", "quiet_imports", "sources", "static_run", "terminal"),
 )
 
 

@@ -172,7 +172,7 @@ def test_half_a_character_and_a_turned_line_are_shown(load, capsys):
 
 
 def run_chat(folder, *flags: str, text: bytes = b"x") -> subprocess.CompletedProcess:
-    for leaf in ("serving/chat", "serving/api_key", "serving/own_server", "config_file", "terminal"):
+    for leaf in ("serving/chat", "serving/api_key", "serving/own_server", "config_file", "quiet_imports", "terminal"):
         shutil.copy(FRAGMENTS / f"{leaf}.py", folder)
     (folder / "config.yaml").write_text("serving: {port: 9, name: smollm2}\n")
     command = [sys.executable, "chat.py", *flags]

@@ -36,7 +36,7 @@ def merge(load, tmp_path, monkeypatch) -> ModuleType:
     base = load("run_identity").describe_base(tmp_path / "base", None)
     (run / "run.json").write_text(json.dumps({"run": base | {"seed": 1}}))
     (tmp_path / "config.yaml").write_text("model: ./base\noutput_dir: runs\n")
-    for name in ("merge", "sources", "config_file"):  # all look beside themselves
+    for name in ("merge", "sources", "config_file", "quiet_imports"):  # all look beside themselves
         shutil.copy(FRAGMENTS / f"{name}.py", tmp_path)
         monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.syspath_prepend(str(tmp_path))

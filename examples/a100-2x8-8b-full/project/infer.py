@@ -1,9 +1,6 @@
 """Continue a prompt with the trained model: `python infer.py --prompt "..."`."""
 
-import signal
-
-if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends the imports without a traceback
+import quiet_imports  # noqa: F401  # isort: skip
 
 import argparse
 import sys

@@ -1,5 +1,6 @@
 """Every row of a file, computed: `python batch.py --input x.jsonl --output y.jsonl`. Run again, it goes on."""
 
+import quiet_imports  # noqa: F401  # isort: skip
 from end_on_signal import end_on_signal
 
 if __name__ == "__main__":

@@ -1,13 +1,11 @@
 """Measure the server over HTTP, beside `transformers.pipeline()`: `python bench.py`. Writes bench.json."""
 
-import signal
-
-if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends the imports without a traceback
+import quiet_imports  # noqa: F401  # isort: skip
 
 import argparse
 import math
 import os
+import signal
 import statistics
 import subprocess
 import sys

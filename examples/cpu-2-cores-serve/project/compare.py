@@ -1,9 +1,6 @@
 """Does the engine say what the model says? `python compare.py`: its greedy tokens beside eager Transformers'."""
 
-import signal
-
-if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends it without a traceback
+import quiet_imports  # noqa: F401  # isort: skip
 
 import argparse
 import json

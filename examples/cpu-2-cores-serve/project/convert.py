@@ -1,9 +1,6 @@
 """Write the model as OpenVINO's in the format of config.yaml, by Transformers' own exporter: `python convert.py`."""
 
-import signal
-
-if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends it without a traceback
+import quiet_imports  # noqa: F401  # isort: skip
 
 import shutil
 from pathlib import Path

@@ -3,6 +3,8 @@
 Under a minute. It was run on CPUs, over gloo: what joins accelerators was not there.
 """
 
+import quiet_imports  # noqa: F401  # isort: skip
+
 import argparse
 import json
 import os

@@ -7,12 +7,10 @@ goes on, also beside the first one, on another device of this machine. Trials th
 there are ended.
 """
 
-import signal
-
-if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends the imports without a traceback
+import quiet_imports  # noqa: F401  # isort: skip
 
 import argparse
+import signal
 import sys
 from pathlib import Path
 

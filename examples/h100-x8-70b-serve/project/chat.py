@@ -1,5 +1,7 @@
 """Talk to the model: `python chat.py`, or `echo "a question" | python chat.py`. Starts ./serve.sh if none answers."""
 
+import quiet_imports  # noqa: F401  # isort: skip
+
 import argparse
 import io
 import json
@@ -222,6 +224,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # the imports are over
     try:
         main()
     except KeyboardInterrupt:  # by now the server has ended

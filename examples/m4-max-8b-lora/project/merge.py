@@ -1,9 +1,6 @@
 """Put the trained adapter into the weights of its model: `python merge.py` writes runs/merged, a plain model."""
 
-import signal
-
-if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends the imports without a traceback
+import quiet_imports  # noqa: F401  # isort: skip
 
 import argparse
 import json

@@ -1,5 +1,7 @@
 """The model over HTTP, in OpenAI's form: `./serve.sh --port 8001`. A key is asked for where API_KEY is set."""
 
+import quiet_imports  # noqa: F401  # isort: skip
+
 import argparse
 import asyncio
 import hmac

@@ -3,10 +3,7 @@
 Your values are in config.yaml, the reasons for the others in PLAN.md. `make train` resumes by itself.
 """
 
-import signal
-
-if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends the imports without a traceback
+import quiet_imports  # noqa: F401  # isort: skip
 
 import os
 

@@ -1,9 +1,6 @@
 """Write the model in CTranslate2's format, as config.yaml says, by its own converter: `python convert.py`."""
 
-import signal
-
-if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends it without a traceback
+import quiet_imports  # noqa: F401  # isort: skip
 
 import sys
 from pathlib import Path

@@ -1,9 +1,6 @@
 """Copy the model's GGUF file for an engine that is asked with tokens, its tokenizer beside it: `python convert.py`."""
 
-import signal
-
-if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends it without a traceback
+import quiet_imports  # noqa: F401  # isort: skip
 
 import json
 from pathlib import Path

@@ -1,10 +1,8 @@
 """Write the model as an ONNX graph in the format of config.yaml by onnxruntime-genai's builder: `python convert.py`."""
 
+import quiet_imports  # noqa: F401  # isort: skip
+
 import signal
-
-if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends it without a traceback
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,10 +1,8 @@
 """Continue a prompt with the trained model: generate as one function that XLA compiles, once for each padded length."""
 
-import os
-import signal
+import quiet_imports  # noqa: F401  # isort: skip
 
-if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends the imports without a traceback
+import os
 
 os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")  # Transformers' TensorFlow models are of Keras 2; read at the import
 

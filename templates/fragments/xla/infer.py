@@ -1,9 +1,6 @@
 """Continue a prompt with the trained model: two graphs, one that reads the padded prompt and one that adds a token."""
 
-import signal
-
-if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends the imports without a traceback
+import quiet_imports  # noqa: F401  # isort: skip
 
 import argparse
 import math

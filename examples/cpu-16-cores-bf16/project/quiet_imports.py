@@ -1,0 +1,35 @@
+"""Each script imports this first: while it imports the rest, Ctrl-C ends it without a traceback, and what cannot be
+imported is named with what installs it."""
+
+import signal
+import sys
+import traceback
+from pathlib import Path
+
+import __main__
+
+HERE = Path(__file__).resolve().parent
+ADVICE = "start it by `make` (README.md), which installs what is missing, or after `make setup` by .venv/bin/python"
+
+
+def is_beside(file: str) -> bool:
+    """Whether it is one of this folder; <frozen importlib> is none."""
+    return Path(file).is_file() and Path(file).resolve().parent == HERE
+
+
+def is_of_imports(trace) -> bool:
+    """Whether no function of this folder was at work."""
+    ours = [frame.f_code for frame, _ in traceback.walk_tb(trace) if is_beside(frame.f_code.co_filename)]
+    return all(code.co_name == "<module>" for code in ours)
+
+
+def show_import_error(kind, error, trace) -> None:
+    if issubclass(kind, ImportError) and is_of_imports(trace):
+        print(f"{' '.join(str(error).split())} (by {sys.executable})\n{ADVICE}", file=sys.stderr)
+    else:
+        sys.__excepthook__(kind, error, trace)
+
+
+if is_beside(getattr(__main__, "__file__", None) or ""):  # and no program of others that imports a module of these
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    sys.excepthook = show_import_error

@@ -47,6 +47,23 @@ def test_what_is_counted(tmp_path):
     assert counter.find_first_token() == "a"
 
 
+@pytest.mark.parametrize("kind", ["a template that writes nothing", "a tokenizer that drops all words"])
+def test_examples_without_a_token_are_estimated_and_that_is_said(tmp_path, kind):
+    """It was a division by zero."""
+    model = {"type": "BPE", "vocab": {}, "merges": []}
+    write_tokenizer(tmp_path / "tokenizer.json", **({} if "template" in kind else {"model": model}))
+    (tmp_path / "chat_template.jinja").write_text(
+        "" if "template" in kind else "{% for m in messages %}{{ m.content }}{% endfor %}"
+    )
+    (tmp_path / "config.json").write_text(MODEL.read_text())
+    turns = [{"role": "user", "content": "b"}, {"role": "assistant", "content": "c"}]
+    (tmp_path / "d.jsonl").write_text((json.dumps({"messages": turns}) + "\n") * 3)
+    data = read_data(str(tmp_path / "d.jsonl"), task="sft")
+    counted = count_lengths(data, read_model(str(tmp_path), offline=True), None)
+    assert counted.token_quantiles == data.token_quantiles and not counted.lengths_counted
+    assert any(why in f"{counted.notes} {counted.length_source}" for why in ("it writes nothing", "makes no token of"))
+
+
 @pytest.mark.parametrize("text", ["", "{}", "[" * 10_000, '{"model": 1}'])
 def test_what_is_no_tokenizer(tmp_path, text):
     (tmp_path / "tokenizer.json").write_text(text)

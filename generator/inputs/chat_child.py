@@ -52,9 +52,10 @@ def render_conversations(
         if ended.code != 0 or not answered.is_file():
             raise EndlessTemplate(f"rendering its chat template: {explain_end(ended, CPU_SECONDS)}")
         answer = json.loads(answered.read_text(encoding="utf-8"))
-        if conversations and all(text is None for text in answer["texts"]):
+        if conversations and not any(answer["texts"]):
+            refusal = answer["refusal"] or "it writes nothing"
             raise RefusedConversations(
-                f"its chat template takes none of the {len(conversations):,} conversations looked at: {answer['refusal']}"
+                f"its chat template takes none of the {len(conversations):,} conversations looked at: {refusal}"
             )
         return answer["texts"]
 

@@ -111,7 +111,9 @@ def make_plain_template(counter: TokenCounter, specials: dict[str, str]) -> dict
 
 
 def count_examples(data: DataSource, counter: TokenCounter, written: list[Written], *, known: bool) -> DataSource:
-    """``written``: of each example; ``known``: whether the chat template is the one that the run will have."""
+    """``written``: of each example; ``known``: whether the chat template is the one that the run will have.
+
+    Raises ``UnusableTokenizer``."""
     form = data.recognised.form if data.recognised else "text"
     learned_alone = data.sft_format is not None
     if not written:
@@ -121,6 +123,8 @@ def count_examples(data: DataSource, counter: TokenCounter, written: list[Writte
     added = count_marks(counter) if in_stream else 0
     texts = [text for _, text, _ in written]
     tokens = [n + added for n in counter.count(texts, special=not bare)]
+    if not any(tokens):
+        raise UnusableTokenizer(f"its tokenizer makes no token of the {len(tokens):,} examples looked at")
     exact = known and len(tokens) == data.rows
     where = f"on {'all' if len(tokens) == data.rows else 'the first'} {len(tokens):,} examples"
     words = f"counted with the tokenizer {where}" + (", its chat template not known" if not known else "")

@@ -178,3 +178,49 @@ def test_slurm_queues_a_run_again_that_goes_on_to_its_end(inputs, hosts, tmp_pat
     report = json.loads((project / "runs/run.json").read_text())
     assert stops and report["resumed_from"] == stops[-1] and report["finished_step"] == 18
     assert all(f"checkpoint-{step}, compared with its seal" in output for step in stops)
+
+
+def read_preflight(hosts: Hosts, project: Path) -> tuple[int, str]:
+    """What preflight.py says on both hosts."""
+    (project / "log").unlink(missing_ok=True)
+    words = ("env", f"MASTER_ADDR={NAMES[0]}", "PROGRAM=preflight.py", "OMP_NUM_THREADS=1", "./train.sh")
+    begun = [start(hosts, project, str(hosts.tools / "on"), name, *words) for name in NAMES]
+    output = [finish(process, project) for process in begun]
+    return begun[0].returncode, output[-1]
+
+
+@pytest.mark.skipif(shutil.which("tc") is None, reason="needs tc, of iproute2")
+def test_preflight_measures_the_links_of_a_host_and_the_cable(inputs, hosts, tmp_path):
+    """What the cable lets through is seen between nodes alone: a pair of a host does not go over it."""
+    project = prepare(make(inputs, tmp_path / "p", "ddp", "2x2", "dense"))
+    _, whole = read_preflight(hosts, project)
+    assert "4 processes on 2 nodes" in whole and "4 links" in whole, whole
+    rates = read_rates(whole)
+    assert set(rates) == {"0-1 (node-1)", "2-3 (node-2)", "0-2 (node-1 to node-2)", "1-3 (node-1 to node-2)"}
+    assert "PROBLEM link" not in whole and "SIGTERM known to all" in whole, whole
+    for name in NAMES:
+        slow = (
+            "tc",
+            "qdisc",
+            "add",
+            "dev",
+            "net0",
+            "root",
+            "tbf",
+            "rate",
+            "200mbit",
+            "burst",
+            "64kb",
+            "latency",
+            "50ms",
+        )
+        subprocess.run([hosts.tools / "on", name, *slow], check=True)
+    _, slow = read_preflight(hosts, project)
+    now = read_rates(slow)
+    assert all(now[f"{pair} (node-1 to node-2)"] < 0.03 for pair in ("0-2", "1-3")), slow
+    assert all(now[pair] > 0.03 for pair in ("0-1 (node-1)", "2-3 (node-2)")), slow
+    assert "No rate is predicted" in slow and "PROBLEM link" not in slow, slow  # there is no third host to compare with
+
+
+def read_rates(output: str) -> dict[str, float]:
+    return {pair: float(rate) for pair, rate in re.findall(r"^link (.*) ([0-9.]+) GB/s$", output, re.MULTILINE)}

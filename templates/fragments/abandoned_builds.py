@@ -8,17 +8,25 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+import psutil
 from torch.utils.cpp_extension import get_default_build_root
 
 ELSEWHERE_SECONDS = 600.0
 """Where other nodes may build in the same folder: longer than any of DeepSpeed's takes (cpu_adam 140 s, two cores)."""
+LOCAL = ("ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "overlay", "tmpfs", "ramfs")
+"""File systems of one machine. A home on another is one that other runs have too, each on a node of its own."""
 LOOK_SECONDS = 2.0
 
 
 def release_abandoned_builds(nodes: int) -> None:
     """Remove locks that nobody holds. Who of another node does is not seen from here: they may grow old first."""
     for lock in list_locks():
-        wait_or_remove(lock, ELSEWHERE_SECONDS if nodes > 1 else 0.0)
+        wait_or_remove(lock, ELSEWHERE_SECONDS if nodes > 1 or not is_local(lock.resolve()) else 0.0)
+
+
+def is_local(path: Path) -> bool:
+    kinds = {Path(disk.mountpoint): disk.fstype for disk in psutil.disk_partitions(all=True)}
+    return next((kinds[folder] for folder in path.parents if folder in kinds), "") in LOCAL
 
 
 def list_locks() -> list[Path]:

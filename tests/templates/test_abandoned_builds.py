@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 from leaves import load_leaf
@@ -55,6 +56,24 @@ def test_another_node_may_build_until_the_lock_is_old(builds, lock, monkeypatch,
     assert time.monotonic() - begun >= 0.2 and not lock.exists()
     said = capsys.readouterr().out.splitlines()
     assert "no process of this machine holds it" in said[0] and "was left by a build" in said[1]
+
+
+def test_a_run_of_one_node_leaves_what_another_may_build_in_a_home_of_both(builds, lock, monkeypatch):
+    """Each is one node; the lock of the other's process is seen, and the process is not."""
+    disks = [
+        SimpleNamespace(mountpoint="/", fstype="ext4"),
+        SimpleNamespace(mountpoint=str(lock.parents[2]), fstype="nfs4"),
+    ]
+    monkeypatch.setattr(builds.psutil, "disk_partitions", lambda all: disks)
+    lock.touch()
+    monkeypatch.setattr(builds, "ELSEWHERE_SECONDS", 0.3)
+    begun = time.monotonic()
+    builds.release_abandoned_builds(nodes=1)
+    assert time.monotonic() - begun >= 0.2 and not lock.exists()
+
+
+def test_the_disk_of_this_machine_is_known(builds, tmp_path):
+    assert builds.is_local(tmp_path / "lock")
 
 
 def test_the_other_node_removes_it_when_it_is_ready(builds, lock, monkeypatch, capsys):

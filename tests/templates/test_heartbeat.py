@@ -35,7 +35,7 @@ dist.destroy_process_group()
 """
 
 HANGS = """
-import sys, threading, time
+import os, sys, time
 import torch, torch.distributed as dist
 import heartbeat, standstill
 heartbeat.BEAT_SECONDS, standstill.STILL_SECONDS = 0.2, 3.0
@@ -47,7 +47,8 @@ heartbeat.watch_others()
 def hang_in_data():
     end = time.monotonic() + float(sys.argv[1])
     while time.monotonic() < end:
-        pass
+        if standstill.STANDSTILL and sys.argv[2] == "aborts":
+            os.abort()
 
 
 for step in range(12):
@@ -129,17 +130,22 @@ def test_a_stopped_process_is_named_and_none_is_left(rank, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.core
-def test_a_process_that_hangs_and_beats_is_named_with_the_line_it_is_in(tmp_path):
+@pytest.mark.parametrize("end", ["goes on", "aborts"])
+def test_a_process_that_hangs_and_beats_is_named_with_the_line_it_is_in(end, tmp_path):
+    """Nobody ends it; where a library aborts a process, the summary says what it had come to."""
     (tmp_path / "program.py").write_text(HANGS, encoding="utf-8")
-    words = [TORCHRUN, "--standalone", "--local-addr=localhost", "--nproc-per-node", "4", "program.py", "9"]
+    words = [TORCHRUN, "--standalone", "--local-addr=localhost", "--nproc-per-node", "4", "program.py"]
     environment = {**os.environ, "PYTHONPATH": str(FRAGMENTS), "OMP_NUM_THREADS": "1"}
-    ended = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=200)
-    assert ended.returncode == 0, ended.stderr  # it went on by itself: nobody ended it
+    run = [*words, "9" if end == "goes on" else "90", end]
+    ended = subprocess.run(run, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=200)
+    assert (ended.returncode == 0) == (end == "goes on"), ended.stderr
     said = ended.stderr.split("No process has finished anything for ")[1:]
     assert said and " s. Where they are:" in said[0], ended.stderr
-    first, others = said[0].splitlines()[1:3]
+    first, _, others = said[0].splitlines()[1:4]
     assert first.startswith("  rank 2 (") and ": in hang_in_data (" in first and "program.py:" in first
     assert others.startswith("  ranks 0, 1, 3: waits for others in ") and "torch/distributed" in others
+    cause = ended.stderr.rpartition("Root Cause")[2]
+    assert end == "goes on" or ("No process has finished anything" in cause and "hang_in_data" in cause), ended.stderr
 
 
 @pytest.mark.slow

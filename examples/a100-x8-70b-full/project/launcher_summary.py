@@ -23,12 +23,25 @@ OF_OTHERS = ("gloo", "NCCL", "Connection closed by peer", "Connection reset by p
 
 
 def tell_launcher(message: str) -> None:
-    """Another launcher than torchrun has no such file."""
     FAILURES.append(message)
+    write_summary(message)
+
+
+def note_standstill(message: str) -> None:
+    """Empty: it goes on. Where a library gives up meanwhile it may abort the process, which then says nothing more."""
+    STANDSTILL[:] = [message] if message else []
+    if not FAILURES:
+        write_summary(message)
+
+
+def write_summary(message: str) -> None:
+    """Another launcher than torchrun has no such file."""
     file = os.environ.get("TORCHELASTIC_ERROR_FILE")
-    if file:
+    if file and message:
         failure = {"message": mask_secrets(message), "extraInfo": {"timestamp": str(int(time.time()))}}
         Path(file).write_text(json.dumps({"message": failure}), encoding="utf-8")
+    elif file:
+        Path(file).unlink(missing_ok=True)
 
 
 @contextmanager

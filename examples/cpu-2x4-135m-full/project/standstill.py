@@ -4,6 +4,7 @@ That ends nothing, for a first process may write a large model for an hour: the 
 """
 
 import sys
+import sysconfig
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,16 +13,29 @@ from types import FrameType
 import torch.distributed as dist
 from transformers import TrainerCallback
 
-from launcher_summary import STANDSTILL
+from launcher_summary import STANDSTILL, note_standstill
 
 STILL_SECONDS = 600.0
 TIMES = 3
 """As long as the longest time between two moves so far: a step of a slow machine, a checkpoint."""
-WAITING = ("torch/distributed/", "torch/autograd/graph.py")
-"""Where a process waits for others: in a collective, or in a backward pass that has some."""
+LONGEST_SECONDS = 3600.0  # though a checkpoint took an hour: after two the libraries give up, and it is to be known why
+STANDARD = sysconfig.get_path("stdlib")
+BACKWARD = "torch/autograd/graph.py"
+PASSED = ("torch/_ops.py", "torch/_tensor.py", "torch/utils/_contextlib.py", "torch/nn/modules/module.py")
+WRAPPERS = ("<module>", "wrapper", "inner_func")
+"""On the way to what a process does: these files and functions, and the standard library."""
+WAITING = (
+    BACKWARD,
+    *(f"torch/distributed/{name}" for name in ("distributed_c10d.py", "_functional_collectives.py", "c10d_logger.py")),
+    *(f"torch/distributed/{name}/" for name in ("fsdp", "nn", "pipelining")),
+    *("torch/distributed/tensor/_redistribute.py", "torch/distributed/tensor/_collective_utils.py"),
+    *("torch/nn/parallel/distributed.py", "deepspeed/comm/", "deepspeed/runtime/zero/partition"),
+)
+"""Where a process waits for others: in a collective, in a backward pass that has some, in what calls its ``wait()``."""
 WAITS = "waits for others in"
-INNERMOST = 4
-SHOWN_RANKS = 8
+SHOWN_PLACES, SHOWN_RANKS = 8, 8
+TOLD = "standstill"
+"""What the first process says, under this key: all places, asked for by a thousand, would be too much for the store."""
 PROJECT = Path(__file__).resolve().parent
 
 
@@ -49,42 +63,66 @@ class Standstill:
         self.places = [f"place/{other}" for other in range(count)]
         self.names = [f"who/{other}" for other in range(count)]
         self.moves = self.still = self.longest = self.said = 0
+        self.placed = False
 
     def observe(self) -> None:
         """Beats are counted, not seconds: all may have been stopped for an hour, and go on."""
         if PACE.moves != self.moves:
             self.longest = max(self.longest, self.still)
             self.moves, self.still, self.said = PACE.moves, 0, 0
-            STANDSTILL.clear()
-            self.store.delete_key(self.places[self.rank])
+            if self.placed:
+                self.go_on()
         elif self.moves:  # before, data is prepared, which takes what it takes
             self.still += 1
             self.look_around()
 
+    def go_on(self) -> None:
+        """The key stays: who has seen it and reads it would wait for one that is deleted, and beat no more."""
+        self.placed = False
+        self.store.set(self.places[self.rank], "")
+        if self.rank == 0:
+            self.store.set(TOLD, "")
+        note_standstill("")
+
     def look_around(self) -> None:
-        limit = max(STILL_SECONDS, TIMES * self.longest * self.beat_seconds)
-        if self.still * self.beat_seconds < limit:
+        limit = min(max(STILL_SECONDS, TIMES * self.longest * self.beat_seconds), LONGEST_SECONDS)
+        seconds = self.still * self.beat_seconds
+        if seconds < limit:
             return
         self.store.set(self.places[self.rank], describe_place())
-        seconds = self.still * self.beat_seconds
-        if seconds >= limit * 2**self.said and self.store.check(self.places):
+        self.placed = True
+        if self.rank == 0 and seconds >= limit * 2**self.said:
+            self.tell(seconds)
+        elif self.rank and not STANDSTILL and self.store.check([TOLD]):
+            note_standstill(self.store.get(TOLD).decode())
+
+    def tell(self, seconds: float) -> None:
+        places = self.read(self.places) if self.store.check(self.places) else [""]
+        if all(places):
             self.said += 1
-            STANDSTILL[:] = [describe_standstill(self.read(self.places), self.read(self.names), seconds)]
-            if self.rank == 0:
-                print(STANDSTILL[0], file=sys.stderr, flush=True)
+            message = describe_standstill(places, self.read(self.names), seconds)
+            self.store.set(TOLD, message)
+            note_standstill(message)
+            print(message, file=sys.stderr, flush=True)
 
     def read(self, keys: list[str]) -> list[str]:
         return [value.decode() for value in self.store.multi_get(keys)]
 
 
 def describe_place() -> str:
-    """Of the main thread: what it is in, and which line of this project led there."""
-    frames = list(list_frames(sys._current_frames()[threading.main_thread().ident]))
-    innermost = frames[0]
-    own = next((frame for frame in frames if Path(frame.f_code.co_filename).parent == PROJECT), innermost)
-    place = describe_frame(innermost) + (f", from {describe_frame(own)}" if own is not innermost else "")
-    waits = any(part in frame.f_code.co_filename for frame in frames[:INNERMOST] for part in WAITING)
-    return f"{WAITS if waits else 'in'} {place}"
+    """Of the main thread: what it is in, and the way there, with the lines of this project."""
+    threads = sys._current_frames()
+    frames = list(list_frames(threads.pop(threading.main_thread().ident, None)))
+    if not frames:
+        return "at its end"
+    if frames[0].f_code.co_filename.endswith(BACKWARD):  # on a GPU it goes backward, and through its hooks, in others
+        started = {thread.ident for thread in threading.enumerate()}
+        hooks = (list(list_frames(frame)) for ident, frame in threads.items() if ident not in started)
+        frames = [*next(hooks, []), *frames]
+    passed = [frame for frame in frames if not is_passed(frame)]
+    waits = any(part in frame.f_code.co_filename for frame in passed[:1] for part in WAITING)
+    way = " > ".join(describe_call(frame) for frame in reversed(passed))
+    return f"{WAITS if waits else 'in'} {describe_frame(frames[0])}\n    {way}"
 
 
 def list_frames(frame: FrameType | None) -> Iterator[FrameType]:
@@ -94,10 +132,24 @@ def list_frames(frame: FrameType | None) -> Iterator[FrameType]:
         frame = frame.f_back
 
 
+def is_passed(frame: FrameType) -> bool:
+    name = frame.f_code.co_filename
+    standard = name.startswith(("<", STANDARD)) and "site-packages" not in name
+    return standard or name.endswith(PASSED) or frame.f_code.co_name in WRAPPERS
+
+
+def describe_call(frame: FrameType) -> str:
+    return describe_frame(frame) if is_own(frame) else frame.f_code.co_qualname
+
+
 def describe_frame(frame: FrameType) -> str:
     path = Path(frame.f_code.co_filename)
-    name = path.name if path.parent == PROJECT else "/".join(path.parts[-3:])
-    return f"{frame.f_code.co_name} ({name}:{frame.f_lineno})"
+    name = path.name if is_own(frame) else "/".join(path.parts[-3:])
+    return f"{frame.f_code.co_qualname} ({name}:{frame.f_lineno})"
+
+
+def is_own(frame: FrameType) -> bool:
+    return Path(frame.f_code.co_filename).absolute().parent == PROJECT
 
 
 def describe_standstill(places: list[str], names: list[str], seconds: float) -> str:
@@ -106,7 +158,9 @@ def describe_standstill(places: list[str], names: list[str], seconds: float) -> 
     for rank, place in enumerate(places):
         ranks.setdefault(place, []).append(rank)
     groups = sorted(ranks.items(), key=lambda group: (group[0].startswith(WAITS), len(group[1])))
-    lines = [f"{list_ranks(numbers, names)}: {place}" for place, numbers in groups]
+    lines = [f"{list_ranks(numbers, names)}: {place}" for place, numbers in groups[:SHOWN_PLACES]]
+    if len(groups) > SHOWN_PLACES:
+        lines.append(f"the other {sum(len(numbers) for _, numbers in groups[SHOWN_PLACES:])} elsewhere")
     return "\n  ".join([f"No process has finished anything for {seconds:.0f} s. Where they are:", *lines])
 
 

@@ -233,6 +233,8 @@ def print_report(report: dict) -> None:
     print(f"{len(report['links'])} links, the slowest:")
     for pair, measured in slowest:
         print(f"link {pair} ({name_hosts(pair, ranks)}) {measured / 1e9:.2f} GB/s")
+    if not PLANNED.keys() & {"node_gb_per_s", "nodes_gb_per_s"}:
+        print("No rate is predicted: a link is compared with the others of its node, or between nodes.")
     print(f"SIGTERM known to all after {report['signal_seconds'] * 1000:.0f} ms")
     print("\n".join(f"PROBLEM {problem}" for problem in report["problems"]) or "nothing is wrong")
 

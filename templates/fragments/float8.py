@@ -1,9 +1,11 @@
 """Matrix products of the blocks in 8 bits: what they multiply is scaled and cast before, weights stay as they are."""
 
+import sys
 from dataclasses import replace
 
 from torch import nn
 from torchao.float8 import Float8LinearConfig, convert_to_float8_training
+from torchao.float8.float8_linear import Float8Linear
 
 TILE = 16
 """The products' kernels take inputs and outputs in multiples of it."""
@@ -21,6 +23,11 @@ def multiply_in_float8(model: nn.Module, recipe: str) -> int:
         config=replace(Float8LinearConfig.from_recipe_name(recipe), pad_inner_dim=True),
         module_filter_fn=lambda layer, name: name in chosen,
     )
+    converted = {name for name, layer in model.named_modules() if isinstance(layer, Float8Linear)}
+    if not chosen or converted != chosen:  # it converts what it can, and says nothing of the rest
+        sys.exit(
+            f"{len(converted)} layers multiply in 8 bits, and {len(chosen)} of this model were to: plan without float8"
+        )
     return len(chosen)
 
 

@@ -77,3 +77,10 @@ def test_any_number_of_tokens_has_gradients(load, recipe):
     for tokens in (24, 32):
         layer(torch.empty(tokens, 64, device="meta", dtype=torch.bfloat16, requires_grad=True)).sum().backward()
     assert layer.weight.grad.shape == layer.weight.shape
+
+
+def test_a_model_without_such_layers_ends_the_run(float8):
+    """Else all of it would be multiplied in 16 bits, at the memory and the speed of another plan."""
+    model = make(hidden_size=24, num_attention_heads=2, num_key_value_heads=2, intermediate_size=40)
+    with pytest.raises(SystemExit, match="0 layers multiply in 8 bits"):
+        float8.multiply_in_float8(model, "tensorwise")

@@ -3,12 +3,14 @@
 import errno
 import os
 import resource
+import shutil
 import signal
 import stat
 import subprocess
 import sys
 import tempfile
 import textwrap
+from types import SimpleNamespace
 
 import pytest
 
@@ -311,3 +313,19 @@ def test_where_nothing_takes_temporary_files_that_is_said(monkeypatch):
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert "TMPDIR" in str(refused.value.hint)
+
+
+@pytest.mark.parametrize(
+    ("error", "free", "raised"),
+    [
+        (shutil.Error([("a", "b", "[Errno 28] No space left on device")]), 0, DestinationError),
+        (OSError(errno.ENOSPC, "No space left on device"), 0, DestinationError),
+        (OSError(errno.ENOSPC, "No space left on device"), 1 << 30, OSError),  # of the project's own disk
+    ],
+)
+def test_a_full_disk_of_temporary_files_is_named(monkeypatch, error, free, raised):
+    """`init` with a TMPDIR of 64 kB ended in a traceback of shutil."""
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=free))
+    with pytest.raises(raised) as refused, make_scratch() as folder:
+        raise error
+    assert not folder.exists() and (raised is OSError or "TMPDIR" in str(refused.value.hint))

@@ -22,6 +22,8 @@ except ImportError:  # Windows
 FRESH_S = 60.0
 """what is younger may belong to somebody who has just made it and does not hold it yet"""
 DAY_S = 86_400.0
+LEAST_ROOM_BYTES = 1 << 20
+"""a disk with less is full: a rendered project and its templates take three times as much"""
 SCRATCH = re.compile(r"perfgen-([0-9]+)-[a-z0-9_]{8}", re.ASCII)
 
 
@@ -149,7 +151,7 @@ def is_alive(pid: int) -> bool:
 def make_scratch() -> Generator[Path]:
     """An empty folder among the temporary ones, readable by us alone, gone afterwards. What killed ones left goes too.
 
-    Raises ``DestinationError`` where there can be none, as in a container that may only read.
+    Raises ``DestinationError`` where there can be none, as in a container that may only read, and where it is full.
     """
     try:
         sweep_scratch(Path(tempfile.gettempdir()))
@@ -161,6 +163,13 @@ def make_scratch() -> Generator[Path]:
     try:
         with hold_folder(folder):
             yield folder
+    except OSError as error:  # of a copied tree it has no number
+        if shutil.disk_usage(folder).free >= LEAST_ROOM_BYTES:
+            raise
+        raise DestinationError(
+            f"{folder.parent}, where temporary files go, is full",
+            "free some room there, or set TMPDIR to another folder",
+        ) from error
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

@@ -48,6 +48,16 @@ def test_a_prompt_is_answered_and_measured(project):
 
 
 @pytest.mark.slow
+def test_a_template_that_takes_no_question_is_one_line(tmp_path):
+    """It was a traceback, in which the terminal obeyed what the template says."""
+    project = make_serving_project(tmp_path / "p", make_tiny_model(tmp_path / "m"), MODULES, threads=1)
+    (tmp_path / "m" / "chat_template.jinja").write_text("{{ raise_exception('no\\x1b[31m\\nthanks') }}")
+    done = run(project, "infer.py", "--prompt", "x")
+    line = "the model's chat template does not take these messages: no\\x1b[31m thanks: --raw goes on with the prompt as it is"
+    assert done.returncode == 1 and done.stderr.splitlines()[-1] == line and "Traceback" not in done.stderr
+
+
+@pytest.mark.slow
 def test_an_engine_that_says_something_else_is_found(project):
     asked = ("compare.py", "--prompts", "3", "--new_tokens", "24")
     done = run(project, *asked)

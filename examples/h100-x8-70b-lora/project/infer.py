@@ -68,7 +68,10 @@ def main() -> None:
         if isinstance(layer, BaseTunerLayer):  # the adapters, into the weights that they stand beside
             layer.merge()
     turns = [{"role": "user", "content": args.prompt}]
-    inputs = tokenizer.apply_chat_template(turns, add_generation_prompt=True, return_dict=True, return_tensors="pt")
+    try:
+        inputs = tokenizer.apply_chat_template(turns, add_generation_prompt=True, return_dict=True, return_tensors="pt")
+    except Exception as error:  # a template is a program of others: what it raises may be anything
+        sys.exit(f"the model's chat template takes no question alone: {error!r}")
     inputs = inputs.to(model.device)
     prompt_tokens = inputs["input_ids"].shape[1]
 

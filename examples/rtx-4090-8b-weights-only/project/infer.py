@@ -31,7 +31,10 @@ def main() -> None:
     prompts = Prompts(CONFIG)
     chat = prompts.has_template and not args.raw
     turns = [{"role": "user", "content": args.prompt}]
-    tokens = prompts.encode_messages(turns) if chat else prompts.encode_text(args.prompt)
+    try:
+        tokens = prompts.encode_messages(turns) if chat else prompts.encode_text(args.prompt)
+    except ValueError as error:
+        sys.exit(f"{escape_control(' '.join(str(error).split()))}: --raw goes on with the prompt as it is")
     most = min(args.max_new_tokens, find_room(len(tokens)))
 
     from engine import Engine  # takes seconds: what is wrong with a flag is said before

@@ -65,6 +65,8 @@ CORRECTED = {
     "VIA-Research/vTrain@f8dda847:data/ground_truth_single.csv": {"activation_checkpointing": "none", "vocab": "50257"},
     # Megatron pads it to a multiple of 128 words for each tensor part
     "bigscience-workshop/bigscience@9e64edec:experiments/gpt2.md": {"vocab": "50688"},
+    # its table of prompts came with that commit, of 2023-08-25, the one of answers a week before
+    "huggingface/optimum@09638629:tests/benchmark/README.md": {"software_date": "2023-08"},
 }
 """what a source's rows say and its own files or physics say otherwise"""
 
@@ -228,7 +230,7 @@ def _read_execution(get, spec: ModelSpec, device: Device, memory_bytes: float) -
         "weights_dtype": stored,
         "tf32": tf32,
         "quant": quant,
-        "attention": _read_attention(get),
+        "attention": _read_attention(get, date),
         "attention_kernel": _read_attention_kernel(get),
         "attention_biased": spec.model_type.startswith(BIASED),
         "fused_kernels": _read_fused_kernels(get),
@@ -322,8 +324,13 @@ BIASED = ("mpt", "bloom", "falcon-rw")
 """models with ALiBi"""
 
 
-def _read_attention(get) -> str:
-    text = get("attention", "").lower() or "sdpa"
+SDPA_IN_TRANSFORMERS = "2023-12"
+"""its release 4.36"""
+
+
+def _read_attention(get, date: str) -> str:
+    own = get("framework", "").startswith("HF") and date and date < SDPA_IN_TRANSFORMERS
+    text = get("attention", "").lower() or ("eager" if own else "sdpa")
     named = next((name for key, name in ATTENTION.items() if text.startswith(key)), None)
     if named is None:
         raise Uncostable(f"attention {text!r} has no formula: {', '.join(ATTENTION)} have")

@@ -7,7 +7,7 @@ from generator.techniques.engines import Engine, serve_many
 from generator.techniques.traits import Trait
 
 TOLD_APART = 0.13
-"""The median error of a predicted speed of answers is 9.0 % (333 published rows, benchmarks/results/validation.json, inference), of
+"""The median error of a predicted speed of answers is 8.7 % (333 published rows, benchmarks/results/validation.json, inference), of
 the ratio of two such the root of 2 times that: nearer, predictions do not say which of two engines is the faster."""
 DIRECT_TYPES = frozenset(["llama", "mistral", "qwen2", "qwen3"])
 """whose layers direct_step.py computes: Llama was run, its relatives are built of the same modules"""

@@ -19,6 +19,7 @@ import yaml
 from generator.case.request import Request
 from generator.decide.limits import find_limits, fits
 from generator.emit.asked import record_request
+from generator.emit.packing import describe_place, list_next_steps
 from generator.emit.plan_document import PlanDocument
 from generator.emit.plan_json import to_json
 from generator.emit.render import render
@@ -703,7 +704,9 @@ def test_copies_on_several_nodes_answer_more_requests_than_one_node():
     copies = flags["data-parallel-size"]
     assert (flags["nnodes"], flags.get("tensor-parallel-size", 1) * copies) == (2, 16)
     assert "pipeline-parallel-size" not in flags and flags["max-num-seqs"] == -(-512 // copies)
+    assert {"node", "addresses", "drain"} <= set(both.modules)
     one = plan_8b(**told | {"hardware": "8xh100"})
+    assert "drain" in one.modules and not {"node", "addresses"} & set(one.modules)
     assert both.estimate.tokens_per_second > 1.5 * one.estimate.tokens_per_second
 
 
@@ -727,6 +730,22 @@ def test_a_mixture_is_not_copied_over_nodes():
         document_request(
             Request(**request, hardware="2x8xh100", concurrency=64, pins=(("parallelism", "served-copies"),))
         )
+
+
+def test_nodes_that_serve_are_started_each(tmp_path):
+    """`init` said `make smoke && make infer`, which no node can where a model is divided over them."""
+    document = plan_8b(hardware="2x8xh100", concurrency=512)
+    first, *others = list_next_steps(document, "p")
+    assert first == "cd p && make setup && sbatch serve.sbatch" and len(others) == 2
+    assert all("MASTER_ADDR=NODE NODE_RANK=0" in each for each in others)
+    assert describe_place(document) == "there, on a disk that all nodes see"
+    render(to_json(document), tmp_path / "p")
+    readme = (tmp_path / "p" / "README.md").read_text()
+    assert 'make bench ARGS="--url http://127.0.0.1:8000"' in readme
+    assert "one copy of the model, on 1 of the 16 devices" in readme and "they say so, and stop" not in readme
+    divided = plan_70b(hardware="4x1xh100-sxm-80gb")
+    render(to_json(divided), tmp_path / "divided")
+    assert "they say so, and stop" in (tmp_path / "divided" / "README.md").read_text()
 
 
 @pytest.mark.parametrize("engine", ["transformers", "vllm"])

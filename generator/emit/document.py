@@ -107,7 +107,7 @@ def build_document(planned: Planned, name: str | None = None, dest: Path | None 
         parallel=parallel,
         modules=list_skeleton_modules(project, skeleton)
         if skeleton
-        else choose_modules(project, edits, parallel, compilers, server, engine, asks_kernel, plan.best.layout.nodes),
+        else choose_modules(project, edits, parallel, compilers, server, engine, asks_kernel, plan.best.layout),
         visible_devices=visible_devices,
         provenance=() if skeleton else trace_edits(plan) + (trace_edits(plan.serving) if plan.serving else ()),
         yours=yours,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from generator.case.layout import Layout
 from generator.case.tasks import find_task
 from generator.case.workload import computes_rows
 from generator.emit.compilers import NVCC
@@ -78,10 +79,10 @@ def choose_modules(
     server: ServerRecord | None,
     engine: Engine | None,
     asks_kernel: bool,
-    nodes: int,
+    layout: Layout,
 ) -> dict[str, str]:
     """Module name to leaf, without ``.py``. ``parallel`` is what plan.json says of several processes, ``engine`` that of the ``server``.
-    ``asks_kernel``: whether the first step asks PyTorch which kernel of attention it would take. ``nodes``: those of a server."""
+    ``asks_kernel``: whether the first step asks PyTorch which kernel of attention it would take. ``layout``: of a server."""
     modules = {
         "config_file": "config_file",
         "machine": f"machine/{project.guard}",
@@ -102,7 +103,7 @@ def choose_modules(
     if project.sft_format == "messages" and not project.chat_template:
         modules["chat_template"] = "chat_template"
     if server is not None and engine is not None:
-        modules |= list_serving_modules(server, engine, nodes)
+        modules |= list_serving_modules(server, engine, layout)
     if computes_rows(project.mode, project.task):
         modules |= list_row_modules(project.task)
     if "infer" in modules and project.device == "portable":  # its infer.py is the same for every machine
@@ -192,7 +193,7 @@ def list_row_modules(task: str) -> dict[str, str]:
     return modules | {f"rows_{kind}": f"rows/{kind}" for kind in ROWS}
 
 
-def list_serving_modules(server: ServerRecord, engine: Engine, nodes: int) -> dict[str, str]:
+def list_serving_modules(server: ServerRecord, engine: Engine, layout: Layout) -> dict[str, str]:
     """Of a project that serves: its engine, what is in front of it, and what asks it."""
     served = [*SERVING, *engine.imports, *([] if server.command else SERVER)]
     modules = {name: f"serving/{name}" for name in served} | {name: name for name in BESIDE}
@@ -204,7 +205,9 @@ def list_serving_modules(server: ServerRecord, engine: Engine, nodes: int) -> di
         modules["end_on_signal"] = "serving/end_with_children"
     if server.command:
         modules |= {"server": f"serving/launch_{server.leaf}", "launching": "serving/launching"}
-    if nodes > 1:
+    if layout.replicate > 1:
+        modules |= {name: f"serving/{name}" for name in engine.of_copies}
+    if layout.nodes > 1:
         modules |= {"node": "serving/node", "addresses": "addresses"}
     if server.conversion:
         modules |= {name: f"serving/{name}" for name in CONVERSION}

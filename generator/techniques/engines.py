@@ -30,7 +30,8 @@ class Engine(Technique):
     model's own files; ``model_types`` those that it can convert, none: every decoder. ``command`` are the words that start its own
     OpenAI-compatible server, none where the project's server.py is in front of it. ``checkpoints`` are the methods (quant_method of
     config.json) whose packed weights it runs, ``adapters`` the forms of adapters that it takes beside a model. ``imports`` are the
-    modules of templates/fragments/serving that its engine.py imports, ``starts_processes`` whether it computes in processes of its own,
+    modules of templates/fragments/serving that its engine.py imports, ``of_copies`` those that its server takes where it runs copies of
+    the model, ``starts_processes`` whether it computes in processes of its own,
     which a job must not leave behind. ``flag_reasons``: by flag of its own server, why it has its value.
     """
 
@@ -45,6 +46,7 @@ class Engine(Technique):
     checkpoints: ClassVar[frozenset[str]] = frozenset()
     adapters: ClassVar[frozenset[str]] = frozenset()
     imports: ClassVar[tuple[str, ...]] = ("engine_thread",)
+    of_copies: ClassVar[tuple[str, ...]] = ()
     starts_processes: ClassVar[bool] = False
     flag_reasons: ClassVar[Mapping[str, str]] = {}
 

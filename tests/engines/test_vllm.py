@@ -138,6 +138,10 @@ def test_the_emitted_project_serves(server):
     process.wait(60)
 
 
+def read_metrics(port: int) -> str:
+    return requests.get(f"http://127.0.0.1:{port}/metrics", timeout=60).text
+
+
 def test_copies_on_two_nodes_answer_behind_one_address(python, tmp_path):
     """Both nodes are this machine: the second has no server, and computes what the first hands on to it."""
     folder = make_project(tmp_path / "p", "2x1xl40s", ("parallelism", "served-copies"), concurrency=64)
@@ -161,13 +165,20 @@ def test_copies_on_two_nodes_answer_behind_one_address(python, tmp_path):
         with ThreadPoolExecutor(8) as users:
             answers = list(users.map(ask, range(16)))
         assert all("Paris" in answer for answer in answers)
-        metrics = requests.get(f"http://127.0.0.1:{ports[0]}/metrics", timeout=60).text
         counted = re.findall(
-            r'^vllm:request_success_total\{engine="(\d)".*finished_reason="(?:stop|length)".* ([\d.]+)$', metrics, re.M
+            r'^vllm:request_success_total\{engine="(\d)".*finished_reason="(?:stop|length)".* ([\d.]+)$',
+            read_metrics(ports[0]),
+            re.M,
         )
         by_copy = {copy: sum(float(n) for of, n in counted if of == copy) for copy, _ in counted}
         assert len(by_copy) == 2 and sum(by_copy.values()) == 16 and min(by_copy.values()) > 0, by_copy
-        # whose copy is lost: vLLM's server would hand every other request to it, and wait
-        (first, log), (second, _) = running
-        os.killpg(second.pid, signal.SIGKILL)
-        assert first.wait(120) == 1 and "node 1 is lost, and the server ends on all nodes" in log.read_text()
+        # told to stop in mid-answer, by processes of which none has the engines
+        (first, _), (second, log) = running
+        with ThreadPoolExecutor(4) as users:
+            under_way = [users.submit(ask, number) for number in range(4)]
+            while not re.search(r"^vllm:num_requests_running.* [1-9]", read_metrics(ports[0]), re.M):
+                assert not all(each.done() for each in under_way), "they were answered too soon to be cut"
+            first.send_signal(signal.SIGTERM)
+            assert all("Paris" in each.result() for each in under_way)
+        assert first.wait(120) == 0 and second.wait(120) == 1
+        assert "the first node (127.0.0.1) is lost, and the server ends on all nodes" in log.read_text()

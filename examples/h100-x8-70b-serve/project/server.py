@@ -38,6 +38,8 @@ def main() -> None:
         draft = {"model": str(find_source(config, "draft_model")), "revision": config.get("draft_revision")}
         flags["speculative-config"] = json.dumps(json.loads(flags["speculative-config"]) | draft)
     words += list_words(flags)
+    if flags.get("data-parallel-size", 1) > 1:  # several processes speak HTTP then
+        words += ["--middleware", "drain.Drain"]
     if config.get("revision"):
         words += ["--revision", config["revision"]]
     if config.get("tokenizer"):

@@ -26,6 +26,7 @@ class Vllm(GpuEngine):
     role = "serve-vllm"
     leaf = "vllm"
     command = ("vllm", "serve")
+    of_copies = ("drain",)
     provides = frozenset({Trait.CHECKS_PROPOSALS, Trait.RUNS_DRAFT_MODEL, Trait.COPIES_OVER_NODES})
     checkpoints = frozenset({"awq", "compressed-tensors", "fp8", "gptq", "mxfp4"})
     """of vllm/model_executor/layers/quantization (0.33)"""

@@ -46,7 +46,8 @@ def folder(tmp_path) -> Path:
     }.items():
         text = (FRAGMENTS / f"{leaf}.py").read_text()
         (tmp_path / f"{name}.py").write_text(text.replace("PORT = 29549", f"PORT = {port}"))
-    shutil.copyfile(FRAGMENTS / "terminal.py", tmp_path / "terminal.py")
+    for name in ("quiet_imports", "terminal"):
+        shutil.copyfile(FRAGMENTS / f"{name}.py", tmp_path / f"{name}.py")
     (tmp_path / "server.py").write_text(ENGINE)
     (tmp_path / "config.yaml").write_text(yaml.safe_dump({"model": "m", "serving": {"flags": {"nnodes": 3}}}))
     return tmp_path

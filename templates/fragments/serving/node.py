@@ -4,6 +4,8 @@ An engine that has handed a request on to another node waits for the answer also
 that never begin: a connection beside the engine's own tells. A node that is lost ends the others.
 """
 
+import quiet_imports  # noqa: F401  # isort: skip
+
 import os
 import signal
 import socket

@@ -186,6 +186,10 @@ def test_rates_that_were_measured_are_not_measured_again():
         [compare_value("step time", "s", 1.0, 9.0)], {"case": {"hardware": {"measured": [{"what": "matmul"}]}}}
     )
     assert "--measure" not in line and "what else runs" in line
+    (line,) = explain_ratios(
+        [compare_value("step time", "s", 1.0, 9.0)], {}, "as it began, other work wanted 13.2 of 2 CPUs"
+    )
+    assert "13.2 of 2 CPUs: try again" in line and "--measure" not in line
     (line,) = explain_ratios([compare_value("peak memory", "GiB", 1.0, 3.0)], {})
     assert line == "it needs 3 times the memory that was predicted"
 

@@ -159,15 +159,15 @@ def find_unseen_gib(plan: dict, estimate: dict) -> float:
     return 0.0 if on_cpu else estimate["peak_memory_gib"] - estimate["allocator_peak_gib"]
 
 
-def format_lines(result: SmokeResult, plan: dict) -> list[str]:
-    """The comparison for people."""
+def format_lines(result: SmokeResult, plan: dict, beside: str = "") -> list[str]:
+    """The comparison for people. ``beside``: what other work the machine had, where it was busy."""
     lines = [f"{'':14}{'predicted':>12}{'measured':>12}   ratio"] if result.comparison else []
     for row in result.comparison:
         ratio = f"{row.ratio:.2f}" if row.ratio else "-"
         lines.append(
             f"{row.what:<14}{row.predicted:>12.4g}{row.measured:>12.4g}   {ratio}  ({row.unit}){describe_place(row)}"
         )
-    lines += explain_ratios(result.comparison, plan)
+    lines += explain_ratios(result.comparison, plan, beside)
     if result.losses:
         lines.append(f"loss {result.losses[0]:.3f} → {result.losses[-1]:.3f} over {len(result.losses)} steps")
     return [*lines, describe_inference(result.inference)]
@@ -185,13 +185,14 @@ def describe_inference(figures: dict[str, Any]) -> str:
     return f"inference: {speed:.4g} tokens/s, {peak:.4g} GiB at peak; the first call took {first:.3g} s"
 
 
-def explain_ratios(rows: list[Comparison], plan: dict) -> list[str]:
+def explain_ratios(rows: list[Comparison], plan: dict, beside: str = "") -> list[str]:
     """What is far from its prediction, in words, and what to do; nothing where all is within ``ALLOWED_RATIO``."""
     ratios = {row.what: row.ratio for row in rows if row.ratio}
     seconds, memory = ratios.get("step time", 1.0), ratios.get("peak memory", 1.0)
     lines = []
     if not is_close(seconds):
-        lines.append(f"a step takes {describe_ratio(seconds)} what was predicted: {advise_on_speed(plan)}")
+        advice = f"{beside}: try again when it is quiet" if beside and seconds > 1 else advise_on_speed(plan)
+        lines.append(f"a step takes {describe_ratio(seconds)} what was predicted: {advice}")
     if not is_close(memory):
         lines.append(f"it needs {describe_ratio(memory)} the memory that was predicted")
     return lines

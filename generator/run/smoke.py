@@ -29,6 +29,8 @@ STEPS = 8
 LEAST_STEPS = 2
 """The first one warms up, and is not measured."""
 SECONDS = 600
+BUSY_SHARE = 0.5
+"""of the processors, from which on a CPU's times say little"""
 FOLDER = "smoke"
 """Under the project's runs/: the smoke run never touches the user's own runs."""
 
@@ -158,6 +160,7 @@ def run_project(
     plan = load_plan(folder)
     python = python or find_interpreter(folder, None)
     out = find_output(folder, plan)
+    beside = describe_other_work(plan)
     with lock_destination(out):
         comparison = run_stages(plan, folder, out, steps, seconds, python)
     result = asdict(comparison)
@@ -166,9 +169,17 @@ def run_project(
         report.add_smoke(folder / "report.html", result)
     except OSError as error:
         raise SmokeError(f"the run went well, but {error.filename or folder}: {error.strerror}") from error
-    for line in format_lines(comparison, plan):
+    for line in format_lines(comparison, plan, beside):
         say(escape_control(line))
     return result
+
+
+def describe_other_work(plan: dict) -> str:
+    """What kept the processors busy on which the project computes, before anything of it was started; empty: nothing did."""
+    if plan["project"]["device"] not in ("cpu", "portable") or not hasattr(os, "getloadavg"):
+        return ""
+    load, cpus = os.getloadavg()[0], os.cpu_count() or 1
+    return f"as it began, other work wanted {load:.1f} of {cpus} CPUs" if load >= BUSY_SHARE * cpus else ""
 
 
 def run_stages(plan: dict, folder: Path, out: Path, steps: int, seconds: int, python: str) -> SmokeResult:

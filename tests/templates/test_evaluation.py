@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
+import shutil
 import sys
 import tomllib
 from dataclasses import replace
@@ -236,6 +237,18 @@ def keep_process(monkeypatch):
     for name in ("WANDB_DIR", "WANDB_MODE", "TENSORBOARD_LOGGING_DIR"):
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)
+
+
+def test_data_workers_without_room_for_their_batches_are_refused(monkeypatch, capsys):
+    """A container's shared memory: a worker said so, and the training waited for it without an end."""
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: Values(free=64 << 10))
+    config = CONFIG | {"seq_len": 2048}
+    assert parse(["--dataloader_num_workers", "0"], config).dataloader_num_workers == 0
+    with pytest.raises(SystemExit) as ended:
+        parse(["--dataloader_num_workers", "2", "--per_device_train_batch_size", "4"], config)
+    said = capsys.readouterr().err
+    assert ended.value.code == 2 and "room for 0.1 MiB, and 2 data workers hand over up to 0.8 MiB" in said
+    assert "--dataloader_num_workers 0, or a container with --shm-size=1g" in said
 
 
 def test_wandb_is_offline_only_where_nobody_logged_in(monkeypatch, tmp_path, capsys):

@@ -28,7 +28,7 @@ MODULES = {
         name: f"serving/{name}"
         for name in (
             *("api_key", "chat", "decoding", "http_call", "openai_answers", "openai_requests", "prompts"),
-            *("sampling", "server"),
+            *("own_server", "sampling", "server"),
             *("direct_step", "engine_thread", "generation_defaults", "scheduler", "server_metrics", "service", "slots"),
         )
     },

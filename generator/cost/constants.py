@@ -714,7 +714,7 @@ CPU_READS = state_by_key(
 )
 CPU_THREAD_READS = state_by_key(
     {
-        **{("", "float32"): 5.8e9, ("", "bfloat16"): 7.8e9, ("", "packed bfloat16"): 13.5e9},
+        **{("", "float32"): 6.3e9, ("", "bfloat16"): 7.8e9, ("", "packed bfloat16"): 13.5e9},
         **{(_ORT, "int8"): 14.4e9, (_ORT, "int4"): 13.9e9, (_OPENVINO, "int8"): 3.9e9, (_OPENVINO, "int4"): 2.1e9},
         **{(_OPENVINO, "int8 by bf16"): 13.1e9, (_OPENVINO, "int4 by bf16"): 9.9e9},
         **{(_LLAMA_CPP, "int8"): 11.7e9, (_LLAMA_CPP, "int4"): 11.5e9, (_CTRANSLATE2, "int8"): 10.3e9},

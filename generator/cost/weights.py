@@ -39,7 +39,8 @@ def compute_held_bytes(shape: Shape, run: Execution) -> float:
     --enable-expert-parallel with --data-parallel-size)."""
     engine = find_engine(run.engine)
     stored = compute_stored_bytes(shape, run) * engine.weight_copies + compute_embedding_bytes_beyond(shape, run)
-    stored += engine.repacked_bytes.get(run.quant, 0.0) * shape.layers * sum(x.params for x in shape.linears)
+    if shape.stored_bytes is None:  # a file of the owner's has other formats, of which it repacks few
+        stored += engine.repacked_bytes.get(run.quant, 0.0) * shape.layers * sum(x.params for x in shape.linears)
     return stored * compute_placed_share(shape, run) / (run.tp * run.pp)
 
 

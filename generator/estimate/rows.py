@@ -280,8 +280,8 @@ def _read_new_tokens(get) -> int:
     """None of one token alone: such rows count the tokens of their prompts. What is not stated is the middle of what the row's own
     words say, such as 5-20 new tokens."""
     words = re.search(r"\b(\d+)-(\d+) new tokens", get("notes", ""))
-    said = round((int(words[1]) + int(words[2])) / 2) if words else UNSTATED_NEW_TOKENS
-    count = read_count(get, "out_len", said, least=0)
+    middle = round((int(words[1]) + int(words[2])) / 2) if words else UNSTATED_NEW_TOKENS
+    count = read_count(get, "out_len", middle, least=0)
     return count if count > 1 else 0
 
 

@@ -254,10 +254,14 @@ class StopOnSignal:
         signal.signal(signum, signal.SIG_DFL)
         self.signum = signum
 
-    def leave(self, step: int, saves: bool) -> None:
+    def leave(self, step: int, save_strategy: str) -> None:
         """Before the next step, if a signal came."""
         if self.signum:
-            advice = "run again to go on" if saves or not step else "nothing of it is saved (--save_strategy no)"
+            advice = (
+                "run again to go on"
+                if save_strategy == "steps" or not step
+                else "nothing of it is saved (--save_strategy no)"
+            )
             print(f"stopped by {signal.Signals(self.signum).name} after step {step}: {advice}", flush=True)
             sys.exit(128 + self.signum)
 

@@ -75,7 +75,7 @@ def test_a_word_without_a_formula_is_refused_by_name(column: str, word: str) -> 
 
 def test_what_a_plan_calls_its_ways_to_divide_and_to_update_is_read() -> None:
     """Their own names are the first that a user of plans tries. Generation's and XLA's have columns of their own."""
-    others = {"spmd", "device-map", "device-map-offload", "served"}
+    others = {"spmd", "device-map", "device-map-offload", "served", "served-copies"}
     for axis in list_axes():
         if axis.name == "parallelism":
             for name in {each.name for each in axis.members} - others:

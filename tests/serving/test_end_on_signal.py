@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from leaves import FRAGMENTS
 
+from generator.case.layout import ONE_DEVICE
 from generator.emit.modules import list_serving_modules
 from generator.emit.plan_document import ServerRecord
 from generator.techniques.engines import list_engines
@@ -92,6 +93,6 @@ def test_engines_with_processes_of_their_own_block_no_signal():
             grace_seconds=1,
             cpus_per_task=None,
         )
-        ends = list_serving_modules(server, engines[leaf])["end_on_signal"]
+        ends = list_serving_modules(server, engines[leaf], ONE_DEVICE)["end_on_signal"]
         starts = "LLM(" in text or "sglang.Engine(" in text
         assert starts == engines[leaf].starts_processes == (ends == "serving/end_with_children"), leaf

@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import shutil
 import sys
 from importlib.util import find_spec
 from netrc import NetrcParseError, netrc
@@ -52,10 +53,36 @@ def parse_arguments(parser: HfArgumentParser, config: dict):
         )
     if args.use_liger_kernel and find_spec("liger_kernel") is None:
         parser.error("--use_liger_kernel: not installed; .venv/bin/pip install liger-kernel")
+    if problem := explain_shared_memory(args, config.get("seq_len", 0)):
+        parser.error(problem)
     check_trackers(parser, args)
     if args.push_to_hub and args.process_index == 0:
         check_hub(parser, args)
     return args
+
+
+def explain_shared_memory(args, seq_len: int) -> str | None:
+    """Data workers hand batches over in it: where it is full one of them prints an error, and the training waits for it
+    without an end."""
+    workers, ahead = args.dataloader_num_workers, args.dataloader_prefetch_factor or AHEAD
+    if not workers or not SHARED_MEMORY.is_dir():
+        return None
+    processes = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    needed = processes * workers * ahead * args.per_device_train_batch_size * seq_len * TOKEN_BYTES
+    free = shutil.disk_usage(SHARED_MEMORY).free
+    if free >= needed:
+        return None
+    return (
+        f"{SHARED_MEMORY} has room for {free / 2**20:.1f} MiB, and {processes * workers} data workers hand over up to "
+        f"{needed / 2**20:.1f} MiB there: --dataloader_num_workers 0, or a container with --shm-size=1g"
+    )
+
+
+SHARED_MEMORY = Path("/dev/shm")
+TOKEN_BYTES = 24
+"""of a batch: its number, its label and its mask"""
+AHEAD = 2
+"""batches that a worker of PyTorch's DataLoader has ready, where nothing is said"""
 
 
 def list_given(config: dict) -> set[str]:

@@ -62,14 +62,14 @@ class Standstill:
         self.store, self.rank, self.beat_seconds = store, rank, beat_seconds
         self.places = [f"place/{other}" for other in range(count)]
         self.names = [f"who/{other}" for other in range(count)]
-        self.moves = self.still = self.longest = self.said = 0
+        self.moves = self.still = self.longest = self.reports = 0
         self.placed = False
 
     def observe(self) -> None:
         """Beats are counted, not seconds: all may have been stopped for an hour, and go on."""
         if PACE.moves != self.moves:
             self.longest = max(self.longest, self.still)
-            self.moves, self.still, self.said = PACE.moves, 0, 0
+            self.moves, self.still, self.reports = PACE.moves, 0, 0
             if self.placed:
                 self.go_on()
         elif self.moves:  # before, data is prepared, which takes what it takes
@@ -91,7 +91,7 @@ class Standstill:
             return
         self.store.set(self.places[self.rank], describe_place())
         self.placed = True
-        if self.rank == 0 and seconds >= limit * 2**self.said:
+        if self.rank == 0 and seconds >= limit * 2**self.reports:
             self.tell(seconds)
         elif self.rank and not STANDSTILL and self.store.check([TOLD]):
             note_standstill(self.store.get(TOLD).decode())
@@ -99,7 +99,7 @@ class Standstill:
     def tell(self, seconds: float) -> None:
         places = self.read(self.places) if self.store.check(self.places) else [""]
         if all(places):
-            self.said += 1
+            self.reports += 1
             message = describe_standstill(places, self.read(self.names), seconds)
             self.store.set(TOLD, message)
             note_standstill(message)

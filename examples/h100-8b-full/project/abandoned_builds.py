@@ -35,7 +35,7 @@ def list_locks() -> list[Path]:
 
 
 def wait_or_remove(lock: Path, oldest_seconds: float) -> None:
-    said = False
+    announced = False
     with suppress(FileNotFoundError):  # whoever held it is ready, or another process has removed it
         while not is_held(lock):
             if time.time() - lock.stat().st_mtime >= oldest_seconds:
@@ -45,13 +45,13 @@ def wait_or_remove(lock: Path, oldest_seconds: float) -> None:
                     flush=True,
                 )
                 return
-            if not said:
+            if not announced:
                 print(
                     f"{lock}: no process of this machine holds it. If none of another node builds there, remove it; "
                     f"that is done by itself once it is {oldest_seconds:.0f} s old",
                     flush=True,
                 )
-                said = True
+                announced = True
             time.sleep(LOOK_SECONDS)
 
 

@@ -131,7 +131,10 @@ def encode_prompt(tokenizer, prompt: str, raw: bool) -> list[int]:
     if raw or not tokenizer.chat_template:
         return tokenizer(prompt)["input_ids"]
     turns = [{"role": "user", "content": prompt}]
-    return tokenizer.apply_chat_template(turns, add_generation_prompt=True, return_dict=True)["input_ids"]
+    try:
+        return tokenizer.apply_chat_template(turns, add_generation_prompt=True, return_dict=True)["input_ids"]
+    except Exception as error:  # a template is a program of others: what it raises may be anything
+        sys.exit(f"the model's chat template takes no question alone: {error!r}: --raw goes on with it as it is")
 
 
 def list_stops(model, tokenizer) -> set[int]:

@@ -81,7 +81,7 @@ def parse_csv(text: str) -> dict[tuple[int, int], Registers]:
     """Leaves of ``leaf, subleaf, eax, ebx, ecx, edx`` in decimal."""
     leaves: dict[tuple[int, int], Registers] = {}
     for line in text.splitlines():
-        if re.fullmatch(r"\s*\d{1,10}\s*(,\s*\d{1,10}\s*){5}", line):
+        if re.fullmatch(r"[ \t]*[0-9]{1,10}[ \t]*(,[ \t]*[0-9]{1,10}[ \t]*){5}", line):
             leaf, subleaf, *registers = (int(cell) & 0xFFFFFFFF for cell in line.split(","))
             leaves[leaf, subleaf] = (registers[0], registers[1], registers[2], registers[3])
     return leaves

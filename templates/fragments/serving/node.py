@@ -38,7 +38,7 @@ class Node:
     """Which one this is, and what has ended it."""
 
     def __init__(self, nodes: int) -> None:
-        self.nodes, self.told, self.lost = nodes, False, ""
+        self.nodes, self.stopped, self.lost = nodes, False, ""
         self.ending = threading.Event()
         try:
             rank, self.first = os.environ["NODE_RANK"], os.environ["MASTER_ADDR"]
@@ -66,7 +66,7 @@ class Node:
         threading.Thread(target=listen, daemon=True).start()
 
     def stop(self, signum: int, frame: FrameType | None) -> None:
-        self.told = True
+        self.stopped = True
         self.ending.set()
 
 
@@ -93,7 +93,7 @@ def main() -> None:
         listener.close()  # a node that begins again waits for the first's next server
     ended = process.poll()
     end_engine(process)
-    if not node.told:
+    if not node.stopped:
         of_what = f"the engine here has ended ({ended})" if ended is not None else f"{node.lost} is lost"
         sys.exit(f"serve.sh: node {node.rank} of {node.nodes}: {of_what}, and the server ends on all nodes")
 
@@ -123,11 +123,11 @@ def meet_others(node: Node) -> tuple[str, dict[str, socket.socket], socket.socke
         sys.exit(f"serve.sh: port {PORT}, at which the nodes meet: {problem}: does a server run here already?")
     listener.settimeout(AGAIN_SECONDS)
     links: dict[int, socket.socket] = {}
-    told = time.monotonic()
+    announced = time.monotonic()
     while missing := [rank for rank in range(1, node.nodes) if rank not in links]:
-        if time.monotonic() - told > TOLD_SECONDS:
+        if time.monotonic() - announced > TOLD_SECONDS:
             print(f"serve.sh: waiting for NODE_RANK {', '.join(map(str, missing))}", file=sys.stderr, flush=True)
-            told = time.monotonic()
+            announced = time.monotonic()
         with suppress(OSError):
             link, _ = listener.accept()
             link.settimeout(MEET_SECONDS)
@@ -144,7 +144,7 @@ def meet_others(node: Node) -> tuple[str, dict[str, socket.socket], socket.socke
 
 def meet_first(node: Node) -> tuple[str, dict[str, socket.socket], socket.socket | None]:
     """The first one's address, as it has said once all are there, and the connection to it."""
-    told = time.monotonic()
+    announced = time.monotonic()
     while True:
         try:
             link = socket.create_connection((node.first, PORT), timeout=MEET_SECONDS)
@@ -155,9 +155,9 @@ def meet_first(node: Node) -> tuple[str, dict[str, socket.socket], socket.socket
             problem = "it knows this number already, or has ended"
         except OSError as error:
             problem = str(error)
-        if time.monotonic() - told > TOLD_SECONDS:
+        if time.monotonic() - announced > TOLD_SECONDS:
             print(f"serve.sh: waiting for the first node, {node.first}:{PORT}: {problem}", file=sys.stderr, flush=True)
-            told = time.monotonic()
+            announced = time.monotonic()
         time.sleep(AGAIN_SECONDS)
 
 

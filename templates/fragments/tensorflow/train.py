@@ -147,7 +147,7 @@ class Run:
         if self.held_rows and "before" not in self.state["eval"]:
             self.state["eval"]["before"] = self.evaluate()
         while self.state["step"] < self.steps:
-            self.stop.leave(self.state["step"], saves=self.args.save_strategy == "steps")
+            self.stop.leave(self.state["step"], self.args.save_strategy)
             began = time.perf_counter()
             loss = self.train_step(self.state["step"])
             self.state["step"] += 1

@@ -50,7 +50,7 @@ class Engine:
     cpu_block_seconds: Mapping[str, float] = field(default_factory=dict)
     """instead of ``block_seconds``, where it is known"""
     reads: float = 0.0
-    """share of the memory's bandwidth at which one row is multiplied with weights; 0: as PyTorch reads them"""
+    """bytes of weights that one row is multiplied with, over those that a copy moves; 0: as PyTorch reads them"""
     thread_reads: Mapping[str, float] = field(default_factory=dict)
     """bytes of them per second and thread, where that is not the memory's rate"""
     few_rows: Mapping[str, float] = field(default_factory=dict)

@@ -41,11 +41,10 @@ def find_generation_source(name: str, run: Execution, rates: Rates) -> str:
     launch, beside = rates.launch_source, ""
     if run.engine:
         started = c.ENGINE_BLOCK_SECONDS.get(run.engine, c.UNKNOWN_BLOCK_SECONDS)
-        if rates.on_cpu:
-            started = next((row for (name, _), row in c.CPU_BLOCK_SECONDS.items() if name == run.engine), started)
         launch = (c.KERNEL_SECONDS if find_engine(run.engine).replays else started).source
     if rates.on_cpu and run.engine in c.CPU_READS:
-        beside = f"; its kernels: {c.CPU_READS[run.engine].source}"
+        launch = c.CPU_READS[run.engine].source  # its blocks were timed with its products
+        beside = f"; its kernels: {launch}"
     bandwidth = c.PAGEABLE_SHARE.source if run.offload_params != "none" else rates.bandwidth_source
     return {"prefill": rates.source + beside, "decode": bandwidth + beside, "launch": launch}[name]
 

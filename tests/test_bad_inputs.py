@@ -566,6 +566,8 @@ ROW = b'{"text": "the quick brown fox jumps over the lazy dog"}\n'
         ("d.jsonl", ROW + b'{"text": "\\ud800"}\n', "row 2: half a surrogate pair"),
         ("d.jsonl", ROW + b"[" * 100_000 + b"\n", "row 2: not JSON"),
         ("d.jsonl", ROW * 1500 + b"{bad\n", "row 1501: not JSON"),
+        ("d.jsonl", ROW + b'{"text": "a", "text": "b"}\n', "row 2: an object has 'text' twice"),
+        ("d.json", b'[{"text": "a"},\n{"x": {"b": 1, "b": 1}, "text": "b"}]', "an object has 'b' twice"),
         ("d.jsonl", b"", "no usable row"),
         ("d.jsonl", b"\n\r\n \n", "no usable row"),
         ("d.jsonl", b'{"labels; rm": "x", "b": "y"}\n', "no text among 'labels; rm', 'b'"),

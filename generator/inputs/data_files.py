@@ -357,6 +357,7 @@ def describe_table_data(
             f"the data is read as {recognised.describe()}",
             *note_unused_labels(set(columns) - set(column_of.values()), task),
             *note_many_labels(label, len(scan.labels), seen),
+            *note_similar_labels(scan.labels),
             *(note_missing_header(columns) if reader == "csv" else ()),
         ),
     )
@@ -394,6 +395,18 @@ def note_many_labels(column: str | None, labels: int, rows: int) -> tuple[str, .
     if column is None or labels * FEW_ROWS_PER_LABEL <= rows:
         return ()
     return (f"{column!r} has {labels:,} labels in {rows:,} rows: a label of so few rows is not learned",)
+
+
+def note_similar_labels(labels: Iterable[str]) -> tuple[str, ...]:
+    """Where two differ in white space or capitals alone: they are two classes."""
+    spellings: dict[str, list[str]] = {}
+    for label in sorted(labels):
+        spellings.setdefault(" ".join(label.casefold().split()), []).append(label)
+    same = [repr(label) for group in spellings.values() if len(group) > 1 for label in group]
+    if not same:
+        return ()
+    shown = ", ".join(same[:6]) + (", …" if len(same) > 6 else "")
+    return (f"labels that differ in spaces or capitals alone are learned as classes of their own: {shown}",)
 
 
 def note_missing_header(columns: tuple[str, ...]) -> tuple[str, ...]:

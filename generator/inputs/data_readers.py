@@ -110,7 +110,8 @@ def read_json_documents(files: list[Path], lengths: Lengths) -> Iterator[tuple[s
         lengths.seen += file.stat().st_size
         left -= len(content)
         try:
-            rows = load_list_rows()(json.loads(content.decode("utf-8-sig")))
+            document = json.loads(content.decode("utf-8-sig"), object_pairs_hook=load_open_data().make_object)
+            rows = load_list_rows()(document)
         except UnicodeDecodeError as error:
             line = content.count(b"\n", 0, error.start) + 1
             raise SourceError(f"{file}, line {line}: {NOT_UTF8}", "mend the file") from error
@@ -122,11 +123,13 @@ def read_json_documents(files: list[Path], lengths: Lengths) -> Iterator[tuple[s
 
 def parse_line(line: bytes) -> dict | str:
     try:
-        row = json.loads(line.decode("utf-8-sig"))
+        row = json.loads(line.decode("utf-8-sig"), object_pairs_hook=load_open_data().make_object)
     except UnicodeDecodeError:
         return NOT_UTF8
-    except (ValueError, RecursionError) as error:
+    except (json.JSONDecodeError, RecursionError) as error:
         return f"not JSON: {error}"
+    except ValueError as error:
+        return str(error)
     return row if isinstance(row, dict) and load_open_data().has_few_brackets(line) else check_row(row)
 
 

@@ -54,8 +54,9 @@ class Sample:
     rows: Sequence[Mapping]
 
     def read_column(self, column: str) -> list:
-        """Its values, without those that are not there."""
-        return [row[column] for row in self.rows if row.get(column) not in (None, "")]
+        """Its values, without those that are not there: in tables of numbers these are NaN."""
+        values = [row[column] for row in self.rows if row.get(column) not in (None, "")]
+        return [value for value in values if value == value]
 
     def holds_texts(self, column: str) -> bool:
         values = self.read_column(column)

@@ -27,6 +27,15 @@ def open_data(file: Path) -> io.BufferedReader:
     return io.BufferedReader(OPENERS.get(file.suffix.lower(), open)(file, "rb"))
 
 
+def make_object(pairs: list[tuple[str, object]]) -> dict:
+    """Of JSON, for ``object_pairs_hook``. ValueError for a key that stands there twice: a value would be lost."""
+    row = dict(pairs)
+    if len(row) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"an object has {next(name for name in names if names.count(name) > 1)!r} twice")
+    return row
+
+
 MOST_NESTED = 100
 """Levels of a row: to write it again takes more of Python's stack than reading it did, and tables hold fewer still."""
 

@@ -568,6 +568,22 @@ def test_rows_of_csv(load, tmp_path):
     assert rows == [(3, {"a": "1", "b": "x\ny"}), (4, {"a": "2", "b": None})]
 
 
+@pytest.mark.parametrize("rest", [b'"x\n3,y\n4,z\n', b'"x"y\n3,y\n'])
+def test_a_quote_that_nobody_closes_ends_a_csv(load, tmp_path, rest):
+    """All rows behind it would be one value, of the last column, and nothing would be wrong with its row."""
+    load("open_data")
+    leaf = load("rows/csv")
+    (tmp_path / "a.csv").write_bytes(b"a,b\n1,x\n2," + rest)
+    with pytest.raises(leaf.UNREADABLE):
+        list(leaf.read_rows(tmp_path / "a.csv"))
+
+
+def test_a_key_that_stands_in_an_object_twice_loses_nothing_in_silence(load):
+    load("open_data")
+    with pytest.raises(ValueError, match="an object has 'b' twice"):
+        load("rows/jsonl").parse_row(b'{"a": {"b": 1, "c": 2, "b": 3}}')
+
+
 def test_rows_of_parquet(load, tmp_path):
     import pyarrow as pa
     import pyarrow.parquet as pq

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
@@ -17,7 +18,8 @@ def read_rows(file: Path) -> Iterator[tuple[int, dict]]:
     packed = open_data.open_data(file)
     with io.TextIOWrapper(packed, encoding="utf-8-sig", errors="surrogateescape", newline="") as lines:
         header = lines.readline()
-        reader = csv.DictReader(chain([header], lines), delimiter=choose_delimiter(header))
+        # strict: a quote that nobody closes would make one value of all that follows
+        reader = csv.DictReader(chain([header], lines), strict=True, delimiter=choose_delimiter(header))
         names = list(reader.fieldnames or ())
         if len(set(names)) < len(names):  # a row would keep the last of them alone
             raise csv.Error(f"the first line has a column name twice: {', '.join(map(repr, names))}")
@@ -26,8 +28,9 @@ def read_rows(file: Path) -> Iterator[tuple[int, dict]]:
 
 
 def choose_delimiter(header: str) -> str:
-    """What the first line has most of; a comma where it has none."""
-    return max(",;\t|", key=header.count)
+    """A tab, else what the first line has most of outside of quotes; a comma where it has none."""
+    names = re.sub('"[^"]*"', "", header)
+    return "\t" if "\t" in names else max(",;|", key=names.count)
 
 
 def parse_row(row: dict) -> dict:

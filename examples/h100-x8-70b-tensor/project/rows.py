@@ -19,7 +19,7 @@ def read_rows(file: Path, span: tuple[int, int] = (0, sys.maxsize)) -> Iterator[
 
 def parse_row(line: bytes) -> dict:
     try:
-        row = json.loads(line.decode("utf-8-sig"))
+        row = json.loads(line.decode("utf-8-sig"), object_pairs_hook=open_data.make_object)
     except RecursionError as error:
         raise ValueError(error) from None
     if not isinstance(row, dict):

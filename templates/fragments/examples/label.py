@@ -12,9 +12,12 @@ def make_example(row: dict, columns: dict[str, str]) -> dict:
         label = int(label)
     if isinstance(label, (list, dict)):
         raise ValueError(f"column {columns['label']!r} holds several labels, and a row can have one")
+    if (isinstance(label, str) and not label.strip()) or label != label:  # NaN is what tables have for nothing
+        label = None
     if isinstance(label, float):
         raise ValueError(f"the label in column {columns['label']!r} is {label}, a measure and no class")
-    if not isinstance(label, (str, int)) or label == "":
-        there = "it is empty" if label in (None, "") and columns["label"] in row else f"only {list_columns(row)}"
+    if not isinstance(label, (str, int)):
+        there = f"it is {'empty' if label is None else type(label).__name__}"
+        there = there if columns["label"] in row else f"only {list_columns(row)}"
         raise ValueError(f"no label in column {columns['label']!r}: {there}")
     return {"text": read_text(row, columns["text"]), "label": check_text(str(label))}

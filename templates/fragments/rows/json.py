@@ -14,7 +14,7 @@ def read_rows(file: Path) -> Iterator[tuple[int, object]]:
     """The rows of the file, numbered from 1."""
     with open_data.open_data(file) as stream:
         try:
-            content = json.loads(stream.read().decode("utf-8-sig"))
+            content = json.loads(stream.read().decode("utf-8-sig"), object_pairs_hook=open_data.make_object)
             rows = list_rows(content)
         except (ValueError, RecursionError) as error:
             sys.exit(f"{file}: {error}")

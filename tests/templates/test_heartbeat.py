@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -47,6 +48,7 @@ heartbeat.watch_others()
 def hang_in_data():
     end = time.monotonic() + float(sys.argv[1])
     while time.monotonic() < end:
+        time.sleep(0.05)
         if standstill.STANDSTILL and sys.argv[2] == "aborts":
             os.abort()
 
@@ -56,7 +58,8 @@ for step in range(12):
         hang_in_data()
     dist.all_reduce(torch.ones(1))
     time.sleep(0.3)
-    standstill.PACE.move(None, None, None)
+    if sys.argv[2] != "has not begun":
+        standstill.PACE.move(None, None, None)
 dist.destroy_process_group()
 """
 
@@ -130,22 +133,23 @@ def test_a_stopped_process_is_named_and_none_is_left(rank, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.core
-@pytest.mark.parametrize("end", ["goes on", "aborts"])
+@pytest.mark.parametrize("end", ["goes on", "aborts", "has not begun"])
 def test_a_process_that_hangs_and_beats_is_named_with_the_line_it_is_in(end, tmp_path):
     """Nobody ends it; where a library aborts a process, the summary says what it had come to."""
     (tmp_path / "program.py").write_text(HANGS, encoding="utf-8")
     words = [TORCHRUN, "--standalone", "--local-addr=localhost", "--nproc-per-node", "4", "program.py"]
     environment = {**os.environ, "PYTHONPATH": str(FRAGMENTS), "OMP_NUM_THREADS": "1"}
-    run = [*words, "9" if end == "goes on" else "90", end]
+    run = [*words, "90" if end == "aborts" else "9", end]
     ended = subprocess.run(run, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=200)
-    assert (ended.returncode == 0) == (end == "goes on"), ended.stderr
-    said = ended.stderr.split("No process has finished anything for ")[1:]
+    assert (ended.returncode == 0) == (end != "aborts"), ended.stderr
+    before = "The training has not begun, and no process has left its place for "
+    said = ended.stderr.split(before if end == "has not begun" else "No process has finished anything for ")[1:]
     assert said and " s. Where they are:" in said[0], ended.stderr
     first, _, others = said[0].splitlines()[1:4]
     assert first.startswith("  rank 2 (") and ": in hang_in_data (" in first and "program.py:" in first
     assert others.startswith("  ranks 0, 1, 3: waits for others in ") and "torch/distributed" in others
     cause = ended.stderr.rpartition("Root Cause")[2]
-    assert end == "goes on" or ("No process has finished anything" in cause and "hang_in_data" in cause), ended.stderr
+    assert end != "aborts" or ("No process has finished anything" in cause and "hang_in_data" in cause), ended.stderr
 
 
 @pytest.mark.slow
@@ -220,6 +224,35 @@ def test_all_may_be_stopped_and_go_on(tmp_path):
 def test_a_process_that_ends_first_is_not_missed(tmp_path):
     output, _ = (running := start(tmp_path, 1)).communicate(timeout=200)
     assert running.returncode == 0 and "has not answered" not in output
+
+
+IMPORTS = """
+import quiet_imports
+import os, sys, time
+if os.environ["RANK"] == "1":
+    import slow_disk
+import heartbeat
+heartbeat.BEAT_SECONDS, heartbeat.STARTING_SECONDS = 0.5, 8.0
+heartbeat.watch_others()
+time.sleep(600)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.core
+def test_a_process_that_hangs_in_its_imports_is_named_and_says_where(tmp_path):
+    text = (FRAGMENTS / "quiet_imports.py").read_text(encoding="utf-8")
+    assert "IMPORT_SECONDS = 600.0" in text
+    (tmp_path / "quiet_imports.py").write_text(text.replace("IMPORT_SECONDS = 600.0", "IMPORT_SECONDS = 5.0"))
+    (tmp_path / "program.py").write_text(IMPORTS, encoding="utf-8")
+    (tmp_path / "slow_disk.py").write_text("import time\ntime.sleep(600)\n", encoding="utf-8")
+    words = [TORCHRUN, "--standalone", "--local-addr=localhost", "--nproc-per-node", "2", "--shutdown-timeout", "3"]
+    environment = {**os.environ, "PYTHONPATH": str(FRAGMENTS), "OMP_NUM_THREADS": "1"}
+    run = [*words, "program.py"]
+    ended = subprocess.run(run, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=200)
+    cause = ended.stderr.rpartition("Root Cause")[2]
+    assert "rank 1, beside rank 0 (" in cause and "), has not begun within 8 s: look at the log there." in cause
+    assert re.search(r'slow_disk.py", line 2 in <module>\n  File "<frozen', ended.stderr), ended.stderr
 
 
 ENDS = """

@@ -85,6 +85,51 @@ def test_a_checkpoint_of_an_hour_does_not_hide_what_hangs_later(watched, leaf, c
     assert "for 3600 s" in capsys.readouterr().err
 
 
+def test_before_the_training_begins_a_process_is_to_be_somewhere_else_each_time(watched, leaf, monkeypatch, capsys):
+    """Data is prepared for hours, and others wait for it; that one reads long files is no standstill."""
+    leaf.PACE.moves, at = 0, iter(range(10_000))
+    for one in watched:
+        one.moves = 0
+    monkeypatch.setattr(leaf, "trace_calls", lambda: ["waits"])
+    for one in watched[1:]:
+        stand_still(one, 1200)
+    monkeypatch.setattr(leaf, "trace_calls", lambda: [next(at)])
+    stand_still(watched[0], 1200)
+    assert not capsys.readouterr().err
+    monkeypatch.setattr(leaf, "trace_calls", lambda: ["hangs"])
+    stand_still(watched[0], 601)
+    assert "The training has not begun, and no process has left its place for 600 s." in capsys.readouterr().err
+
+
+def test_what_was_waited_before_the_training_is_no_measure_of_it(watched, leaf, monkeypatch):
+    monkeypatch.setattr(leaf, "trace_calls", lambda: ["waits"])
+    leaf.PACE.moves = watched[1].moves = 0
+    stand_still(watched[1], 7200)
+    leaf.PACE.moves = 1
+    watched[1].observe()
+    assert watched[1].longest == 0 and watched[1].still == 0
+    stand_still(watched[1], 400)
+    leaf.PACE.moves = 2
+    watched[1].observe()
+    assert watched[1].longest == 400
+
+
+def test_a_thread_that_reads_for_the_main_one_is_looked_at_too(leaf):
+    inside, ready = threading.Event(), threading.Event()
+
+    def read():
+        ready.set()
+        inside.wait()
+
+    before = leaf.trace_calls()
+    reader = threading.Thread(target=read)
+    reader.start()
+    ready.wait()
+    assert len(leaf.trace_calls()) == len(before) + 1
+    inside.set()
+    reader.join()
+
+
 def test_many_places_are_not_all_listed(leaf):
     places = [f"in f ({n})" for n in range(20)] + [f"{leaf.WAITS} g"] * 1000
     lines = leaf.describe_standstill(places, [f"rank {n}" for n in range(1020)], 600.0).splitlines()

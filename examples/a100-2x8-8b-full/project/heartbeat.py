@@ -108,10 +108,19 @@ def listen(store: dist.Store, rank: int, count: int, connection: Connection) -> 
         if heard:
             cause = f"{store.get(f'who/{neighbour}').decode()} {describe_silence()} {AGAIN}"
         else:
-            cause = f"rank {neighbour} has not begun within {STARTING_SECONDS:.0f} s: look at the log of its node."
+            who = locate(store, neighbour, count)
+            cause = f"{who} has not begun within {STARTING_SECONDS:.0f} s: look at the log there."
         announce_failure(store, count, cause)
     except dist.DistError:
         connection.gone = True
+
+
+def locate(store: dist.Store, rank: int, count: int) -> str:
+    """A process that has never said where it is: beside those of its node that have."""
+    each = int(os.environ["LOCAL_WORLD_SIZE"])
+    first = rank // each * each
+    beside = [f"who/{other}" for other in range(first, min(first + each, count)) if store.check([f"who/{other}"])]
+    return f"rank {rank}, {f'beside {store.get(beside[0]).decode()}' if beside else f'on node {rank // each}'},"
 
 
 def await_failure(store: dist.Store, rank: int) -> None:

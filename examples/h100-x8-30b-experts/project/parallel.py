@@ -1,5 +1,6 @@
 """The processes of a training: are they those that were planned, and what do they agree on?"""
 
+import faulthandler
 import os
 import re
 import secrets
@@ -34,6 +35,7 @@ SHOWN_SECONDS = 120.0
 
 def check_launch(planned: dict) -> None:
     """Stop where this process is not one of the planned ones. From here on they listen to each other."""
+    faulthandler.cancel_dump_traceback_later()  # of quiet_imports.py
     count, started = planned["expected"]["world_size"], os.environ.get("WORLD_SIZE", "none")
     if started != str(count):
         processes = "1 process" if count == 1 else f"{count} processes"

@@ -1,4 +1,4 @@
-"""Where all processes are once the training moves no more: one that hangs beats on, and the others wait for it.
+"""Where all processes are once nothing moves: one that hangs beats on, and the others wait for it.
 
 That ends nothing, for a first process may write a large model for an hour: the libraries give up what waits for two.
 """
@@ -8,7 +8,7 @@ import sysconfig
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 
 import torch.distributed as dist
 from transformers import TrainerCallback
@@ -63,18 +63,28 @@ class Standstill:
         self.places = [f"place/{other}" for other in range(count)]
         self.names = [f"who/{other}" for other in range(count)]
         self.moves = self.still = self.longest = self.reports = 0
-        self.placed = False
+        self.calls, self.placed = trace_calls(), False
 
     def observe(self) -> None:
         """Beats are counted, not seconds: all may have been stopped for an hour, and go on."""
-        if PACE.moves != self.moves:
-            self.longest = max(self.longest, self.still)
-            self.moves, self.still, self.reports = PACE.moves, 0, 0
+        if self.has_moved():
+            self.still = self.reports = 0
             if self.placed:
                 self.go_on()
-        elif self.moves:  # before, data is prepared, which takes what it takes
+        else:
             self.still += 1
             self.look_around()
+
+    def has_moved(self) -> bool:
+        """While data is prepared and weights are read, before the training begins, by being elsewhere each time."""
+        moves, calls, before = PACE.moves, self.calls, self.moves
+        if not moves:
+            self.calls = trace_calls()
+            return self.calls != calls
+        if moves != before and before:
+            self.longest = max(self.longest, self.still)
+        self.moves = moves
+        return moves != before
 
     def go_on(self) -> None:
         """The key stays: who has seen it and reads it would wait for one that is deleted, and beat no more."""
@@ -107,6 +117,13 @@ class Standstill:
 
     def read(self, keys: list[str]) -> list[str]:
         return [value.decode() for value in self.store.multi_get(keys)]
+
+
+def trace_calls() -> list[list[tuple[CodeType, int]]]:
+    """Of the main thread and those that work for it (they read weights): the instruction that each function is at."""
+    frames = sys._current_frames()
+    threads = [list_frames(frames.get(thread.ident)) for thread in threading.enumerate() if not thread.daemon]
+    return [[(frame.f_code, frame.f_lasti) for frame in thread] for thread in threads]
 
 
 def describe_place() -> str:
@@ -161,7 +178,9 @@ def describe_standstill(places: list[str], names: list[str], seconds: float) -> 
     lines = [f"{list_ranks(numbers, names)}: {place}" for place, numbers in groups[:SHOWN_PLACES]]
     if len(groups) > SHOWN_PLACES:
         lines.append(f"the other {sum(len(numbers) for _, numbers in groups[SHOWN_PLACES:])} elsewhere")
-    return "\n  ".join([f"No process has finished anything for {seconds:.0f} s. Where they are:", *lines])
+    before = "The training has not begun, and no process has left its place"
+    still = "No process has finished anything" if PACE.moves else before
+    return "\n  ".join([f"{still} for {seconds:.0f} s. Where they are:", *lines])
 
 
 def list_ranks(numbers: list[int], names: list[str]) -> str:

@@ -1,6 +1,8 @@
 """Each script imports this first: while it imports the rest, Ctrl-C ends it without a traceback, and what cannot be
-imported is named with what installs it."""
+imported is named with what installs it. One of several processes that gets no further says where it is."""
 
+import faulthandler
+import os
 import signal
 import sys
 import traceback
@@ -10,6 +12,8 @@ import __main__
 
 HERE = Path(__file__).resolve().parent
 ADVICE = "start it by `make` (README.md), which installs what is missing, or after `make setup` by .venv/bin/python"
+IMPORT_SECONDS = 600.0
+"""Where a disk hangs. The others give such a process up later (heartbeat.py), and do not know where it is."""
 
 
 def is_beside(file: str) -> bool:
@@ -33,3 +37,5 @@ def show_import_error(kind, error, trace) -> None:
 if is_beside(getattr(__main__, "__file__", None) or ""):  # and no program of others that imports a module of these
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     sys.excepthook = show_import_error
+    if "LOCAL_RANK" in os.environ:  # until parallel.py says that all is imported
+        faulthandler.dump_traceback_later(IMPORT_SECONDS)

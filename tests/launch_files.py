@@ -134,8 +134,15 @@ def make_tools(project: Path, scratch: Path) -> Tools:
             write_program(folder / name, text.format(python=sys.executable))
     write_program(scratch / "tools" / "scontrol", SCONTROL)
     write_program(scratch / "tools" / "python3", f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    link_python(project / ".venv" / "bin")
     (scratch / "record").unlink(missing_ok=True)
     return Tools(folder=scratch / "tools", record=scratch / "record", requeued=scratch / "requeued")
+
+
+def link_python(folder: Path) -> None:
+    """It finds the launchers beside it (meeting.py)."""
+    (folder / "python").unlink(missing_ok=True)
+    (folder / "python").symlink_to(sys.executable)
 
 
 def write_program(path: Path, text: str) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from launch_files import RECORDER, check_project, make_tools, read_directives, write_program
+from launch_files import RECORDER, check_project, link_python, make_tools, read_directives, write_program
 from test_containers import check_shell, read_instructions
 
 from benchmarks.fuzz_projects import check_accelerate, check_arguments, check_deepspeed, check_scripts
@@ -60,7 +60,7 @@ def test_an_image_goes_by_the_addresses_too(tmp_path):
     """It starts no train.sh: gloo would listen at 127.0.1.1 in it, as on a host of Debian's."""
     project = render_case(tmp_path / "p", "2x8xa100-sxm-80gb")
     tools = make_tools(project, tmp_path / "scratch")
-    write_program(tools.folder / "python", f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    link_python(tools.folder)
     write_program(tools.folder / "accelerate", RECORDER.format(python=sys.executable))
     write_program(tools.folder / "torchrun", RECORDER.format(python=sys.executable))
     (project / "addresses.py").write_text('import sys\nprint(f"export GLOO_SOCKET_IFNAME={sys.argv[1]} # why")\n')

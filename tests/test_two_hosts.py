@@ -138,6 +138,40 @@ def test_a_lost_node_is_named_and_nothing_runs_on(inputs, hosts, tmp_path):
     assert json.loads((project / "runs/run.json").read_text())["resumed_from"] == last
 
 
+def hasten_meeting(project: Path) -> None:
+    for name, slow, fast in (
+        ("train.sh", "read_timeout=600", "read_timeout=20,join_timeout=20"),
+        ("meeting.py", "TOLD_SECONDS = 30.0", "TOLD_SECONDS = 3.0"),
+    ):
+        text = (project / name).read_text()
+        assert slow in text
+        (project / name).write_text(text.replace(slow, fast))
+
+
+def test_a_node_that_does_not_come_is_named_by_who_does(inputs, hosts, tmp_path):
+    """Both are given another first node: each waits alone. A third name stands for an address that nobody has."""
+    project = prepare(make(inputs, tmp_path / "p", "ddp", "2x1", "dense"))
+    hasten_meeting(project)
+    for addresses, expected in (
+        (NAMES, [f"1 of 2 nodes have come to {name}:29500: {name}\nThose that are missing" for name in NAMES]),
+        (
+            (NAMES[0], f"{NET}.9"),
+            [
+                f"1 of 2 nodes have come to {NAMES[0]}:29500: {NAMES[0]}\nThose that are missing",
+                f"{NAMES[1]} has not reached the first node, {NET}.9:29500: No route to host\nMASTER_ADDR is to be",
+            ],
+        ),
+    ):
+        (project / "log").unlink(missing_ok=True)
+        begun = [
+            start(hosts, project, str(hosts.tools / "on"), name, "env", f"MASTER_ADDR={address}", "./train.sh")
+            for name, address in zip(NAMES, addresses, strict=True)
+        ]
+        output = [finish(process, project) for process in begun][-1]
+        assert [process.returncode for process in begun] == [1, 1] and "Traceback" not in output, output
+        assert all(f"meeting.py: {line}" in output for line in expected), output
+
+
 SLOW = """
 import time
 

@@ -171,7 +171,7 @@ def list_parallel_modules(parallel: ParallelRecord) -> dict[str, str]:
     if parallel.world_size > 1:
         modules["preflight"] = "preflight"
     if parallel.nodes > 1:
-        modules["addresses"] = "addresses"
+        modules |= {"addresses": "addresses", "meeting": "meeting"}
     if parallel.deepspeed:
         modules["abandoned_builds"] = "abandoned_builds"
     if parallel.loop is ABSENT:

@@ -8,4 +8,4 @@ CDPATH='' cd "$(dirname "$0")"
 # shellcheck source=/dev/null
 . ./env.sh
 export PET_SHUTDOWN_TIMEOUT="${PET_SHUTDOWN_TIMEOUT-600}"
-exec accelerate launch --config_file accelerate.yaml --rdzv_conf read_timeout=600 --main_process_ip "$MASTER_ADDR" "${PROGRAM-train.py}" "$@"
+exec python meeting.py --nodes 2 --port 29500 accelerate launch --config_file accelerate.yaml --rdzv_conf read_timeout=600 --main_process_ip "$MASTER_ADDR" "${PROGRAM-train.py}" "$@"

@@ -8,4 +8,4 @@ CDPATH='' cd "$(dirname "$0")"
 # shellcheck source=/dev/null
 . ./env.sh
 export OMP_NUM_THREADS="${OMP_NUM_THREADS-2}"
-exec torchrun --nnodes 2 --nproc-per-node 4 --shutdown-timeout 600 --rdzv-backend c10d --rdzv-conf read_timeout=600 --rdzv-endpoint "$MASTER_ADDR:29500" "${PROGRAM-train.py}" "$@"
+exec python meeting.py --nodes 2 --port 29500 torchrun --nnodes 2 --nproc-per-node 4 --shutdown-timeout 600 --rdzv-backend c10d --rdzv-conf read_timeout=600 --rdzv-endpoint "$MASTER_ADDR:29500" "${PROGRAM-train.py}" "$@"

@@ -7,4 +7,4 @@ CDPATH='' cd "$(dirname "$0")"
 : "${MASTER_ADDR:?the node at which all meet}"
 # shellcheck source=/dev/null
 . ./env.sh
-exec torchrun --nnodes 4 --nproc-per-node 8 --shutdown-timeout 2040 --rdzv-backend c10d --rdzv-conf read_timeout=600 --rdzv-endpoint "$MASTER_ADDR:29500" "${PROGRAM-train.py}" "$@"
+exec python meeting.py --nodes 4 --port 29500 torchrun --nnodes 4 --nproc-per-node 8 --shutdown-timeout 2040 --rdzv-backend c10d --rdzv-conf read_timeout=600 --rdzv-endpoint "$MASTER_ADDR:29500" "${PROGRAM-train.py}" "$@"

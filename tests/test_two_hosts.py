@@ -12,7 +12,9 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -224,8 +226,8 @@ def read_preflight(hosts: Hosts, project: Path) -> tuple[int, str]:
 
 
 @pytest.mark.skipif(shutil.which("tc") is None, reason="needs tc, of iproute2")
-def test_preflight_measures_the_links_of_a_host_and_the_cable(inputs, hosts, tmp_path):
-    """What the cable lets through is seen between nodes alone: a pair of a host does not go over it."""
+def test_preflight_names_a_slow_cable(inputs, hosts, tmp_path):
+    """What it lets through is seen between nodes alone: a pair of a host does not go over it. Linux says 10 Gbit/s of the port."""
     project = prepare(make(inputs, tmp_path / "p", "ddp", "2x2", "dense"))
     _, whole = read_preflight(hosts, project)
     assert "4 processes on 2 nodes" in whole and "4 links" in whole, whole
@@ -233,28 +235,51 @@ def test_preflight_measures_the_links_of_a_host_and_the_cable(inputs, hosts, tmp
     assert set(rates) == {"0-1 (node-1)", "2-3 (node-2)", "0-2 (node-1 to node-2)", "1-3 (node-1 to node-2)"}
     assert "PROBLEM link" not in whole and "SIGTERM known to all" in whole, whole
     for name in NAMES:
-        slow = (
-            "tc",
-            "qdisc",
-            "add",
-            "dev",
-            "net0",
-            "root",
-            "tbf",
-            "rate",
-            "200mbit",
-            "burst",
-            "64kb",
-            "latency",
-            "50ms",
-        )
-        subprocess.run([hosts.tools / "on", name, *slow], check=True)
-    _, slow = read_preflight(hosts, project)
+        slow = "tc qdisc add dev net0 root tbf rate 50mbit burst 64kb latency 50ms"
+        subprocess.run([hosts.tools / "on", name, "sh", "-c", slow], check=True)
+    code, slow = read_preflight(hosts, project)
     now = read_rates(slow)
-    assert all(now[f"{pair} (node-1 to node-2)"] < 0.03 for pair in ("0-2", "1-3")), slow
-    assert all(now[pair] > 0.03 for pair in ("0-1 (node-1)", "2-3 (node-2)")), slow
-    assert "No rate is predicted" in slow and "PROBLEM link" not in slow, slow  # there is no third host to compare with
+    assert code and all(now[pair] > 0.03 for pair in ("0-1 (node-1)", "2-3 (node-2)")), slow
+    for pair in ("0-2 (node-1 to node-2)", "1-3 (node-1 to node-2)"):
+        assert now[pair] < 0.01 and f"link {pair} {now[pair]} GB/s, predicted 0." in slow, slow
+        named = (
+            rf"PROBLEM link {re.escape(pair)}: 0.00\d+ GB/s, expected 0.\d+ \(net0 of node-\d: 10000 Mbit/s by Linux\)"
+        )
+        assert re.search(named, slow), slow
+    assert "PROBLEM link 0-1" not in slow and "PROBLEM link 2-3" not in slow, slow
+
+
+def test_preflight_names_a_host_that_computes_slowly(inputs, hosts, tmp_path):
+    """As a container with a quota does: stopped for most of each tenth of a second. Single products are as fast as ever."""
+    project = prepare(make(inputs, tmp_path / "p", "ddp", "2x1", "dense"))
+    ended = threading.Event()
+
+    def hold_back() -> None:
+        while not ended.is_set():
+            slowed = [pid for pid in hosts.list_processes(NAMES[1]) if "preflight.py" in read_command(pid).split()[2:3]]
+            for signum, seconds in ((signal.SIGSTOP, 0.09), (signal.SIGCONT, 0.01)):
+                for pid in slowed:
+                    with suppress(ProcessLookupError):
+                        os.kill(pid, signum)
+                time.sleep(seconds)
+
+    thread = threading.Thread(target=hold_back)
+    thread.start()
+    try:
+        code, output = read_preflight(hosts, project)
+    finally:
+        ended.set()
+        thread.join()
+    assert code and re.search(r"PROBLEM rank 1 \(node-2\) computes at \d+% of what others do", output), output
+    assert "PROBLEM rank 0" not in output, output
+
+
+def read_command(pid: int) -> str:
+    with suppress(OSError):  # it ends now
+        return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
+    return ""
 
 
 def read_rates(output: str) -> dict[str, float]:
-    return {pair: float(rate) for pair, rate in re.findall(r"^link (.*) ([0-9.]+) GB/s$", output, re.MULTILINE)}
+    found = re.findall(r"^link (.*) ([0-9.e-]+) GB/s(?:, predicted .*)?$", output, re.MULTILINE)
+    return {pair: float(rate) for pair, rate in found}

@@ -81,7 +81,7 @@ def test_nothing_wrong_is_nothing_said(preflight):
         (change_rank(2, disk_free_bytes=1), "node-1: 0.0 GiB free"),
         (change_rank(0, shm_free_bytes=64 << 20), "node-0: 64 MiB free in /dev/shm"),
         (change_rank(3, clock=1010.0), "clocks differ by 10.0 s"),
-        (change_rank(1, products_per_s=30.0), "rank 1 (node-0) computes at 30% of the median"),
+        (change_rank(1, products_per_s=30.0), "rank 1 (node-0) computes at 30% of what others do"),
         (make_report(signal_seconds=float("inf")), "SIGTERM at the last process did not reach"),
     ],
 )
@@ -94,10 +94,38 @@ def test_each_problem_is_named(preflight, monkeypatch, report, words):
 def test_a_slow_link_and_a_slow_rank_are_named(preflight, monkeypatch):
     monkeypatch.setattr(preflight, "PLANNED", {"disk_gib": 0, "node_gb_per_s": 220.0, "nodes_gb_per_s": 45.0})
     (link,) = preflight.find_problems(change_links(**{"2to3": 20e9}))
-    assert link == "link 2-3 (node-1): 20.00 GB/s, expected 220.00"
+    assert link == "link 2-3 (node-1): 20 GB/s, expected 220"
     problems = preflight.find_problems(change_links(**{"2to3": 20e9, "0to2": 2e9}))
-    assert "link 0-2 (node-0 to node-1): 2.00 GB/s, expected 45.00" in problems
+    assert "link 0-2 (node-0 to node-1): 2 GB/s, expected 45" in problems
     assert len(problems) == 3 and problems[-1].startswith("rank 2 (node-1): each of its links is slow")
+
+
+def test_between_two_cpu_hosts_the_port_says_what_is_expected(preflight, monkeypatch):
+    """There is no third host to compare with. Two processes share a port; a fast port waits for the CPU."""
+    monkeypatch.setattr(preflight, "PLANNED", {"disk_gib": 0})
+    report = make_report(links={"0-1": 2e9, "2-3": 2e9, "0-2": 0.5e9, "1-3": 0.5e9})
+    for rank in report["ranks"]:
+        rank |= {"port": "eth0", "port_bytes_per_s": 1.25e9, "tcp_bytes_per_s": 3e9}
+    assert preflight.find_problems(report) == []
+    report["links"] |= {"0-2": 0.05e9, "1-3": 0.05e9}  # a cable at 1 Gbit/s
+    slow = "GB/s, expected 0.625 (eth0 of node-0: 10000 Mbit/s by Linux)"
+    assert preflight.find_problems(report) == [
+        f"link {pair} (node-0 to node-1): 0.05 {slow}" for pair in ("0-2", "1-3")
+    ]
+    for rank in report["ranks"]:
+        rank["tcp_bytes_per_s"] = 0.1e9
+    assert preflight.find_problems(report) == []
+    report["ranks"][3] |= {"port_bytes_per_s": 0.0}  # a virtual machine's: compared with each other
+    assert preflight.predict_rate("1-3", report["ranks"]) == (None, "")
+
+
+def test_a_slow_host_of_two_is_named(preflight):
+    """It has half of the processes: their median would be between both."""
+    report = make_report()
+    for rank in report["ranks"][2:]:
+        rank["products_per_s"] = 40.0
+    expected = [f"rank {n} (node-1) computes at 40% of what others do" for n in (2, 3)]
+    assert preflight.find_problems(report) == expected
 
 
 def test_a_slow_rank_of_few_is_named_beside_the_others(preflight, monkeypatch):

@@ -14,6 +14,7 @@ import signal
 import socket
 import statistics
 import sys
+import threading
 import time
 from collections.abc import Callable
 from datetime import timedelta
@@ -21,6 +22,7 @@ from importlib.metadata import PackageNotFoundError, version
 from itertools import chain, pairwise
 from pathlib import Path
 
+import psutil
 import torch
 import torch.distributed as dist
 
@@ -36,7 +38,7 @@ REPEATS = 5
 SHOWN_LINKS = 32
 PRODUCT_SECONDS = 1.0  # of products: what else runs on a CPU, or a clock that has not risen yet, is not in all of them
 SLOW_LINK = 0.25 if DEVICE == "cpu" else 0.5  # of what is predicted, or of the usual one of its kind
-SLOW_RANK = 0.5 if DEVICE == "cpu" else 0.8  # of the median: processes on a CPU share it with whatever else runs
+SLOW_RANK = 0.5 if DEVICE == "cpu" else 0.8  # of the usual: processes on a CPU share it with whatever else runs
 SHM_BYTES = 512 << 20  # Docker's own is 64 MiB: too little for collectives and data workers
 CLOCK_SECONDS = 2.0  # between nodes: files would seem newer or older than they are
 PACKAGES = ("torch", "transformers", "accelerate", "deepspeed", "numpy")
@@ -47,11 +49,13 @@ def synchronize() -> None:
         getattr(torch, DEVICE).synchronize()
 
 
-def measure_seconds(function: Callable[[], object], least: float = 0.0) -> float:
-    """Of the fastest repeat: what else runs makes single ones slower. The first two are not counted.
+def measure_seconds(function: Callable[[], object]) -> float:
+    """Of the fastest repeat: what else runs makes single ones slower."""
+    return min(list_seconds(function))
 
-    ``least`` seconds of them: of what no other process takes part in.
-    """
+
+def list_seconds(function: Callable[[], object], least: float = 0.0) -> list[float]:
+    """Of each repeat, for ``least`` seconds at least. The first two are not counted."""
     taken: list[float] = []
     while len(taken) < REPEATS + 2 or sum(taken) < least:
         synchronize()
@@ -59,7 +63,7 @@ def measure_seconds(function: Callable[[], object], least: float = 0.0) -> float
         function()
         synchronize()
         taken.append(time.perf_counter() - begun)
-    return min(taken[2:])
+    return taken[2:]
 
 
 def describe_rank() -> dict:
@@ -77,14 +81,54 @@ def describe_rank() -> dict:
     runs = HERE / CONFIG["output_dir"]
     disk = shutil.disk_usage(runs if runs.exists() else HERE)
     shm = shutil.disk_usage("/dev/shm").free if Path("/dev/shm").exists() else None
-    return {"host": socket.gethostname(), "versions": versions, "disk_free_bytes": disk.free, "shm_free_bytes": shm}
+    rank = {"host": socket.gethostname(), "versions": versions, "disk_free_bytes": disk.free, "shm_free_bytes": shm}
+    return rank | (describe_port() if DEVICE == "cpu" else {})
+
+
+def describe_port() -> dict:
+    """By which other nodes reach this one over gloo: its interface, what Linux says of its speed (a virtual machine may
+    not know it), and what the CPU passes on over TCP, which a fast port waits for."""
+    address, named = os.environ.get("PET_LOCAL_ADDR"), os.environ.get("GLOO_SOCKET_IFNAME")  # of env.sh
+    port = next(
+        (
+            name
+            for name, own in psutil.net_if_addrs().items()
+            if name == named or address in [one.address for one in own]
+        ),
+        None,
+    )
+    known = psutil.net_if_stats().get(port) if port else None
+    line = known.speed * 1e6 / 8 if known else 0.0
+    return {"port": port, "port_bytes_per_s": line, "tcp_bytes_per_s": measure_tcp() if port else 0.0}
+
+
+def measure_tcp() -> float:
+    """Bytes per second from one thread of this process to another."""
+    part = bytes(4 * ELEMENTS)
+    with socket.create_server(("localhost", 0)) as server, socket.create_connection(server.getsockname()) as sender:
+        receiver, _ = server.accept()
+        with receiver:
+
+            def pass_on() -> None:
+                thread = threading.Thread(target=sender.sendall, args=(part,))
+                thread.start()
+                missing = len(part)
+                while missing:
+                    missing -= len(receiver.recv(min(missing, 1 << 20)))
+                thread.join()
+
+            return len(part) / measure_seconds(pass_on)
 
 
 def measure_product() -> float:
-    """Products of this device alone, per second: a board that is hot or shares its clock is slower than the others."""
+    """Products of this device alone, per second: a board that is hot or shares its clock is slower than the others.
+
+    Of a CPU on average, which a quota slows, and not in each product; a GPU's clock has to rise first.
+    """
     size = 512 if DEVICE == "cpu" else 4096
     one = torch.randn(size, size, device=DEVICE, dtype=torch.float32 if DEVICE == "cpu" else torch.bfloat16)
-    return 1 / measure_seconds(lambda: one @ one, PRODUCT_SECONDS)
+    seconds = list_seconds(lambda: one @ one, PRODUCT_SECONDS)
+    return 1 / (statistics.mean(seconds) if DEVICE == "cpu" else min(seconds))
 
 
 def measure_all_reduce() -> float:
@@ -180,11 +224,11 @@ def find_problems(report: dict) -> list[str]:
     skew = max(r["clock"] for r in ranks) - min(r["clock"] for r in ranks)
     if skew > CLOCK_SECONDS:
         problems.append(f"clocks differ by {skew:.1f} s: {', '.join(sorted({r['host'] for r in ranks}))}")
-    usual = statistics.median(r["products_per_s"] for r in ranks)
+    usual = find_usual([r["products_per_s"] for r in ranks])
     for n, rank in enumerate(ranks):
         if rank["products_per_s"] < SLOW_RANK * usual:
             share = rank["products_per_s"] / usual
-            problems.append(f"rank {n} ({rank['host']}) computes at {share:.0%} of the median")
+            problems.append(f"rank {n} ({rank['host']}) computes at {share:.0%} of what others do")
     problems += list_slow_links(ranks, links)
     if report["signal_seconds"] == float("inf"):
         problems.append("SIGTERM at the last process did not reach the others")
@@ -193,19 +237,16 @@ def find_problems(report: dict) -> list[str]:
 
 def list_slow_links(ranks: list[dict], links: dict[str, float]) -> list[str]:
     """Beside what was predicted, or the others of their kind; a rank whose every link is slow is named itself."""
-    kinds: dict[str, dict[str, float]] = {"node": {}, "nodes": {}}
+    kinds: dict[str, list[float]] = {}
     for pair, rate in links.items():
-        one, other = map(int, pair.split("-"))
-        kinds["node" if ranks[one]["host"] == ranks[other]["host"] else "nodes"][pair] = rate
+        kinds.setdefault(find_kind(pair, ranks), []).append(rate)
     slow = {}
-    for kind, rates in kinds.items():
-        predicted = PLANNED.get(f"{kind}_gb_per_s")
-        least = predicted * 1e9 if predicted else find_usual(list(rates.values()))
-        slow |= {pair: (rate, least) for pair, rate in rates.items() if rate < SLOW_LINK * least}
-    lines = [
-        f"link {pair} ({name_hosts(pair, ranks)}): {rate / 1e9:.2f} GB/s, expected {least / 1e9:.2f}"
-        for pair, (rate, least) in slow.items()
-    ]
+    for pair, rate in links.items():
+        predicted, reason = predict_rate(pair, ranks)
+        least = predicted or find_usual(kinds[find_kind(pair, ranks)])
+        if rate < SLOW_LINK * least:
+            slow[pair] = f"{rate / 1e9:.3g} GB/s, expected {least / 1e9:.3g}{reason}"
+    lines = [f"link {pair} ({name_hosts(pair, ranks)}): {rate}" for pair, rate in slow.items()]
     for rank in range(len(ranks) if len(ranks) > 2 else 0):
         own = [pair for pair in links if str(rank) in pair.split("-")]
         if own and all(pair in slow for pair in own) and len(slow) < len(links):
@@ -213,6 +254,26 @@ def list_slow_links(ranks: list[dict], links: dict[str, float]) -> list[str]:
                 f"rank {rank} ({ranks[rank]['host']}): each of its links is slow: look at that device and its port"
             )
     return lines
+
+
+def find_kind(pair: str, ranks: list[dict]) -> str:
+    """Within a node, or between two."""
+    return "nodes" if len({ranks[int(rank)]["host"] for rank in pair.split("-")}) == 2 else "node"
+
+
+def predict_rate(pair: str, ranks: list[dict]) -> tuple[float | None, str]:
+    """Bytes per second as planned, or between CPU hosts by what the slower one's port has for it, and the reason."""
+    kind, ends = find_kind(pair, ranks), [ranks[int(rank)] for rank in pair.split("-")]
+    if f"{kind}_gb_per_s" in PLANNED:
+        return PLANNED[f"{kind}_gb_per_s"] * 1e9, ""
+    if kind == "node" or not all(end.get("port_bytes_per_s") for end in ends):
+        return None, ""
+    # all of a host send at one time
+    parts = {end["host"]: sum(rank["host"] == end["host"] for rank in ranks) for end in ends}
+    slower = min(ends, key=lambda end: end["port_bytes_per_s"] / parts[end["host"]])
+    line = slower["port_bytes_per_s"] / parts[slower["host"]]
+    reason = f" ({slower['port']} of {slower['host']}: {slower['port_bytes_per_s'] * 8 / 1e6:.0f} Mbit/s by Linux)"
+    return min(line, *(end["tcp_bytes_per_s"] for end in ends)), reason
 
 
 def name_hosts(pair: str, ranks: list[dict]) -> str:
@@ -231,10 +292,14 @@ def print_report(report: dict) -> None:
     print(f"all-reduce {rate:.2f} GB/s" + (f", predicted {predicted:.2f}" if predicted else ""))
     slowest = sorted(report["links"].items(), key=lambda link: link[1])[:SHOWN_LINKS]
     print(f"{len(report['links'])} links, the slowest:")
+    compared = 0
     for pair, measured in slowest:
-        print(f"link {pair} ({name_hosts(pair, ranks)}) {measured / 1e9:.2f} GB/s")
-    if not PLANNED.keys() & {"node_gb_per_s", "nodes_gb_per_s"}:
-        print("No rate is predicted: a link is compared with the others of its node, or between nodes.")
+        predicted, _ = predict_rate(pair, ranks)
+        compared += predicted is None
+        beside = f", predicted {predicted / 1e9:.3g}" if predicted else ""
+        print(f"link {pair} ({name_hosts(pair, ranks)}) {measured / 1e9:.3g} GB/s{beside}")
+    if compared:
+        print("Where no rate is predicted a link is compared with the others of its node, or between nodes.")
     print(f"SIGTERM known to all after {report['signal_seconds'] * 1000:.0f} ms")
     print("\n".join(f"PROBLEM {problem}" for problem in report["problems"]) or "nothing is wrong")
 

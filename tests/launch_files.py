@@ -13,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -278,4 +279,73 @@ def check_project(project: Path, scratch: Path) -> list[str]:
             nodes, each, endpoint = count_processes(ran["argv"], project)
             assert (nodes, each) == (launch["nodes"], launch["per_node"]), name
             assert endpoint == (f"node-1:{launch['port']}" if launch["port"] else ""), name
+    for name in {"trainjob.yaml", "jobset.yaml"} & starts.keys():
+        check_objects(project, list(yaml.safe_load_all((project / "launch" / name).read_text(encoding="utf-8"))))
     return sorted(starts)
+
+
+LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
+"""RFC 1035, 63 characters at most (https://kubernetes.io/docs/concepts/overview/working-with-objects/names/)"""
+QUANTITY = re.compile(r"[1-9][0-9]*(Gi)?")
+RANDOM = "-abcde"
+"""behind the name of an indexed pod: JobSet's webhook counts it (pkg/webhooks/jobset_webhook.go)"""
+
+
+def check_label(text: str) -> None:
+    assert len(text) <= 63 and LABEL.fullmatch(text), text
+
+
+def check_objects(project: Path, documents: list[dict[str, Any]]) -> None:
+    """What an API server and the webhooks of JobSet refuse, that no model of a schema does: names, quantities, volumes, what is started."""
+    *claims, job = documents
+    name, several = job["metadata"]["name"], job["kind"] == "JobSet"
+    if several:
+        (replicated,) = job["spec"]["replicatedJobs"]
+        pod = replicated["template"]["spec"]["template"]["spec"]
+        (container,) = pod["containers"]
+        last, resources, env = (
+            replicated["template"]["spec"]["completions"] - 1,
+            container["resources"],
+            container["env"],
+        )
+        check_label(job["spec"]["network"]["subdomain"])
+    else:
+        trainer = job["spec"]["trainer"]
+        (patch,) = job["spec"]["runtimePatches"]
+        (replicated,) = patch["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"]
+        pod = replicated["template"]["spec"]["template"]["spec"]
+        (container,) = pod["containers"]
+        last, resources, env = trainer["numNodes"] - 1, trainer["resourcesPerNode"], trainer["env"]
+        container = container | {"image": trainer["image"], "command": trainer["command"]}
+    for text in (name, f"{name}-{replicated['name']}-0-{last}{RANDOM}", container["name"]):
+        check_label(text)
+    for claim in claims:
+        check_label(claim["metadata"]["name"])
+        assert all(len(value) <= 63 for value in claim["metadata"]["labels"].values())
+        assert QUANTITY.fullmatch(claim["spec"]["resources"]["requests"]["storage"])
+    assert all(QUANTITY.fullmatch(str(value)) for kind in resources.values() for value in kind.values()), resources
+    for entry in env:
+        assert re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", entry["name"]) and isinstance(entry.get("value", ""), str), entry
+    assert len({entry["name"] for entry in env}) == len(env)
+    claimed = [each["persistentVolumeClaim"]["claimName"] for each in pod["volumes"] if "persistentVolumeClaim" in each]
+    assert claimed == [claim["metadata"]["name"] for claim in claims]
+    mounts = container["volumeMounts"]
+    assert {mount["name"] for mount in mounts} == {volume["name"] for volume in pod["volumes"]}
+    paths = [mount["mountPath"] for mount in mounts]
+    assert len(set(paths)) == len(paths) and not any(":" in path for path in paths), paths
+    assert not [one for one in paths if one == "/project" or any(one.startswith(f"{other}/") for other in paths)], paths
+    assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*:latest", container["image"])
+    assert isinstance(pod["terminationGracePeriodSeconds"], int)
+    started = re.findall(r"\./([\w.]+)", " ".join(container["command"]))
+    text = "".join((project / file).read_text(encoding="utf-8") for file in started)
+    needed = {*started, *re.findall(r"\. \./([\w.]+)", text), *re.findall(r"\b(\w+\.(?:py|yaml))\b", text)}
+    assert started and not [file for file in sorted(needed) if not is_in_image(project, file)], needed
+
+
+def is_in_image(project: Path, file: str) -> bool:
+    """Whether ``COPY . .`` takes a file of the project's own folder: the last line of .dockerignore that fits it says."""
+    taken = (project / file).is_file()
+    for line in (project / ".dockerignore").read_text(encoding="utf-8").split("\n"):
+        if line and not line.startswith("#") and fnmatch(file, line.removeprefix("!")):
+            taken = line.startswith("!") and (project / file).is_file()
+    return taken

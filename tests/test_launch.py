@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from launch_files import RECORDER, check_project, link_python, make_tools, read_directives, write_program
+from launch_files import RECORDER, check_objects, check_project, link_python, make_tools, read_directives, write_program
 from test_containers import check_shell, read_instructions
 
 from benchmarks.fuzz_projects import check_accelerate, check_arguments, check_deepspeed, check_scripts
@@ -23,6 +24,7 @@ from generator import pipeline
 from generator.case.request import Request
 from generator.emit.document import build_document
 from generator.emit.plan_json import to_json
+from generator.emit.pods import shorten_name
 from generator.emit.render import render
 from generator.errors import PerfgenError
 from hwdetect.jsonio import convert_to_mapping
@@ -42,9 +44,9 @@ CASES = {
 }
 
 
-def render_case(folder: Path, hardware: str, model: str = SMALL, **more) -> Path:
+def render_case(folder: Path, hardware: str, model: str = SMALL, name: str = "my-run", **more) -> Path:
     asked = Request(**{"hardware": hardware, "model": model, "data": "Salesforce/wikitext", "offline": True} | more)
-    document = to_json(build_document(pipeline.plan_request(asked), name="my-run"))
+    document = to_json(build_document(pipeline.plan_request(asked), name=name, dest=folder))
     render(document, folder)
     return folder
 
@@ -69,6 +71,55 @@ def test_an_image_goes_by_the_addresses_too(tmp_path):
     (ran,) = tools.take_record()
     assert ran["env"]["GLOO_SOCKET_IFNAME"] == "node-1" and ran["argv"][-1] == "train.py"
     assert "node-1" in ran["argv"]
+
+
+NAMES = {
+    "39 Ünïcödé": "train-39-n-c-d",
+    "-.-'\"$(x)": "x",
+    "a-" * 40: "a-a-a-a-a-a-a-a-a-a-a-a-a-a-a-a-a-[0-9a-f]{6}",
+    "9" * 70: "train-9{27}-[0-9a-f]{6}",
+    "true": "true",
+}
+
+
+@pytest.mark.parametrize("given", NAMES)
+def test_a_cluster_takes_the_files_of_a_project_of_any_name(given, tmp_path):
+    project = render_case(tmp_path / "p", "2x4xcpu:2", name=given)
+    for file in ("trainjob.yaml", "jobset.yaml"):
+        documents = list(yaml.safe_load_all((project / "launch" / file).read_text(encoding="utf-8")))
+        assert re.fullmatch(NAMES[given], documents[-1]["metadata"]["name"])
+        check_objects(project, documents)
+
+
+def test_two_long_names_that_begin_alike_are_two_jobs():
+    """What is applied under the name of another takes its volumes, and with them its checkpoints."""
+    names = {shorten_name("llama-3-1-70b-instruct-tuned-for-customer-" + end, 40) for end in ("a", "b")}
+    assert len(names) == 2 and all(len(name) <= 40 for name in names)
+
+
+def test_a_volume_lies_over_no_code_and_in_no_other(tmp_path):
+    """Patterns beside the code, files of one folder, a colon: an API server or the container would refuse them."""
+    project, row = tmp_path / "p", json.dumps({"text": "word " * 400}) + "\n"
+    for folder, names in {"": ["train-1", "train-2"], "mine": ["train-1", "train-2", "eval-1"], "a:b": ["all"]}.items():
+        (project / folder).mkdir(parents=True, exist_ok=True)
+        for name in names:
+            (project / folder / f"{name}.jsonl").write_text(row * 40, encoding="utf-8")
+    mounted = {}
+    for case, (data, held_out) in {
+        "over code": ("train-*.jsonl", None),
+        "one folder": ("mine/train-*.jsonl", "mine/eval-1.jsonl"),
+        "colon": ("a:b/all.jsonl", None),
+    }.items():
+        more = {} if held_out is None else {"eval": str(project / held_out)}
+        render_case(project, "2x4xcpu:2", data=str(project / data), **more)
+        text = (project / "launch/jobset.yaml").read_text(encoding="utf-8")
+        documents = list(yaml.safe_load_all(text))
+        check_objects(project, documents)
+        (replicated,) = documents[-1]["spec"]["replicatedJobs"]
+        (container,) = replicated["template"]["spec"]["template"]["spec"]["containers"]
+        mounted[case] = [m["mountPath"] for m in container["volumeMounts"] if m.get("subPath", "model")[:5] != "model"]
+        assert ("# data: there is no volume for it" in text) == (case != "one folder"), text
+    assert mounted == {"over code": [], "one folder": ["/project/mine"], "colon": []}
 
 
 def test_rented_nodes_are_joined_by_their_fabric(tmp_path):
@@ -241,12 +292,18 @@ def job(tmp_path_factory):
     return project, make_tools(project, folder / "scratch")
 
 
+def replace_python(project: Path, text: str) -> None:
+    """Which starts the launcher (meeting.py): a link to that of these tests, until now."""
+    (project / ".venv/bin/python").unlink()
+    write_program(project / ".venv/bin/python", text)
+
+
 def start_job(job, launcher: str, grace: str | None = None):
     """The batch script as Slurm runs it: in bash, with a launcher that does as ``launcher`` says."""
     project, tools = job
     for path in (tools.record, tools.requeued):
         path.unlink(missing_ok=True)
-    (project / ".venv/bin/accelerate").write_text(f"#!/bin/bash\n{launcher}\n", encoding="utf-8")
+    replace_python(project, f"#!/bin/bash\n{launcher}\n")
     text = (project / "train.sbatch").read_text(encoding="utf-8")
     (project / "short.sbatch").write_text(
         text.replace('"$SECONDS" -le 600', f'"$SECONDS" -le {grace}') if grace else text
@@ -316,7 +373,7 @@ def test_a_host_that_fails_is_named_and_the_others_end(job):
     make_tools(project, tools.folder.parent)
     # not before the other host trains: the ssh of these tests hands on a signal once it runs something
     fails = f'#!/bin/bash\nif [ "$HOST" = bad ]; then until grep -q ready "$RECORD"; do sleep 0.1; done; exit 9; fi\n{SAVES}\n'
-    (project / ".venv/bin/accelerate").write_text(fails, encoding="utf-8")
+    replace_python(project, fails)
     begun = time.monotonic()
     words = ["bash", "launch/ssh.sh", "good", "bad"]
     done = subprocess.run(

@@ -21,6 +21,7 @@ from generator.emit.pods import (
     explain_fabric,
     explain_group,
     read_secrets,
+    shorten_name,
     size_claim,
 )
 
@@ -92,7 +93,7 @@ def dump_train_job(project: ProjectPart, config: ConfigRecord, launch: LaunchRec
             ],
         },
     }
-    advice = explain_group(launch.group_file) + explain_fabric(launch.nodes, launch.gpus, launch.ports)
+    advice = explain_job(config, launch)
     return advice + dump_documents([*list_claims(name, mounts, launch, disks), job])
 
 
@@ -134,8 +135,13 @@ def dump_job_set(project: ProjectPart, config: ConfigRecord, launch: LaunchRecor
             "replicatedJobs": [{"name": JOB, "replicas": 1, "template": {"spec": job}}],
         },
     }
-    advice = explain_group(launch.group_file) + explain_fabric(launch.nodes, launch.gpus, launch.ports)
+    advice = explain_job(config, launch)
     return advice + dump_documents([*list_claims(name, mounts, launch, disks), job_set])
+
+
+def explain_job(config: ConfigRecord, launch: LaunchRecord) -> str:
+    fabric = explain_fabric(launch.nodes, launch.gpus, launch.ports)
+    return explain_inputs(config) + explain_group(launch.group_file) + fabric
 
 
 def dump_documents(documents: list[dict[str, Any]]) -> str:
@@ -145,7 +151,7 @@ def dump_documents(documents: list[dict[str, Any]]) -> str:
 
 
 def name_job(launch: LaunchRecord) -> str:
-    return launch.name[:LONGEST_NAME].rstrip("-")
+    return shorten_name(launch.name, LONGEST_NAME)
 
 
 def list_mounts(config: ConfigRecord) -> tuple[Mount, ...]:
@@ -155,6 +161,31 @@ def list_mounts(config: ConfigRecord) -> tuple[Mount, ...]:
 
 
 def list_inputs(config: ConfigRecord) -> Iterator[Mount]:
+    """Each place once: what lies in another one's folder is put there, for a volume in a volume that is read only cannot begin."""
+    placed = {mount.path: mount for mount in reversed(list(place_inputs(config))) if explain_place(mount) is None}
+    for path, mount in reversed(placed.items()):
+        if not any(path.startswith(f"{other}/") for other in placed):
+            yield mount
+
+
+def explain_place(mount: Mount) -> str | None:
+    """Why no volume can be there."""
+    if mount.path == PROJECT:
+        return "it would hide the code"
+    return "Kubernetes takes no path with a colon" if ":" in mount.path else None
+
+
+def explain_inputs(config: ConfigRecord) -> str:
+    """Comment lines: what config.yaml names and no volume can bring."""
+    refused = [(mount.below, explain_place(mount)) for mount in place_inputs(config)]
+    return "".join(
+        f"# {below.partition('/')[0]}: there is no volume for it where config.yaml looks, {reason}. Give it a folder of its own.\n"
+        for below, reason in refused
+        if below and reason
+    )
+
+
+def place_inputs(config: ConfigRecord) -> Iterator[Mount]:
     """Each path under the name of its key; of a pattern its folder."""
     for key in PATHS:
         value = getattr(config, key)

@@ -42,7 +42,7 @@ def describe_launch(
     """``None`` for what a person starts at a terminal: one process, or several of one CPU."""
     case, layout = plan.case, plan.best.layout
     common = {
-        "name": name_object(project.name),
+        "name": name_object(project.name, project.mode),
         "nodes": layout.nodes,
         "per_node": layout.per_node,
         "environment": dict(edits.environment),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -22,10 +23,17 @@ POD_SECURITY = {
 CONTAINER_SECURITY = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 
 
-def name_object(project: str, most: int = 60) -> str:
-    """A service's name begins with a letter (RFC 1035)."""
-    name = project if project[0].isalpha() else f"serve-{project}"
-    return name[:most].rstrip("-")
+def name_object(project: str, mode: str = "infer") -> str:
+    """It begins with a letter, as services, JobSets and TrainJobs ask (RFC 1035)."""
+    name = project if project[0].isalpha() else f"{'train' if mode == 'train' else 'serve'}-{project}"
+    return shorten_name(name, 60)
+
+
+def shorten_name(name: str, most: int) -> str:
+    """Two that begin alike stay two: what is applied under the name of another takes its volumes."""
+    if len(name) <= most:
+        return name
+    return f"{name[: most - 7].rstrip('-')}-{hashlib.sha256(name.encode()).hexdigest()[:6]}"
 
 
 def describe_resources(

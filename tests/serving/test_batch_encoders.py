@@ -11,6 +11,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 import torch
+from batch_kills import compare_killed_job
 from serving_projects import BATCH, EMBEDDINGS, ENTITIES, LABELS, find_minilm, make_row_project
 
 TEXTS = [
@@ -185,3 +186,26 @@ def test_pooling_is_read_from_old_and_new_files_and_else_refused(load):
         pooling.read_mode({"pooling_mode_weightedmean_tokens": True})
     with pytest.raises(SystemExit, match="mean and max"):
         pooling.read_mode({"pooling_mode_mean_tokens": True, "pooling_mode_max_tokens": True})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["embeddings", "labels"])
+def test_killed_twenty_times_each_is_there_once(minilm, tmp_path, kind):
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+    model = minilm
+    if kind == "labels":
+        model = tmp_path / "m"
+        torch.manual_seed(0)
+        AutoModelForSequenceClassification.from_pretrained(minilm, num_labels=3).save_pretrained(model)
+        AutoTokenizer.from_pretrained(minilm).save_pretrained(model)
+    auto, work = {"embeddings": ("AutoModel", EMBEDDINGS), "labels": ("AutoModelForSequenceClassification", LABELS)}[
+        kind
+    ]
+    project = make_row_project(tmp_path / "p", model, BATCH | work, auto, 4, 64)
+    texts = [f"{number} people {'and a child ' * (number % 9)}came by train" for number in range(60)]
+    source = tmp_path / "in.jsonl"
+    source.write_text("".join(json.dumps({"id": number, "text": text}) + "\n" for number, text in enumerate(texts)))
+    rows = read(compare_killed_job(sys.executable, project, source, tmp_path, ["--shard_rows", "6"]))
+    assert [row["id"] for row in rows] == list(range(60)) and not any(row["error"] for row in rows)
+    assert len({json.dumps(row.get("embedding") or row["probabilities"]) for row in rows}) == 60

@@ -131,6 +131,8 @@ def test_a_server_ends_with_a_chat_that_is_killed(project):
         stderr=subprocess.DEVNULL,
         env={**os.environ, "PYTHON": sys.executable},
     ) as chat:
+        chat.stdin.write(b"Hello")
+        chat.stdin.close()  # an open pipe is read first: no server is started before it ends
         wait_for(lambda: list_servers(project))
         chat.kill()
     wait_for(lambda: not list_servers(project))

@@ -60,7 +60,7 @@ class Positive(click.ParamType):
         if isinstance(value, float):
             return value
         if not PLAIN_NUMBER.fullmatch(value) or not 0 < float(value) < math.inf:
-            self.fail(f"{value!r} is not a finite number above 0", param, ctx)
+            self.fail(f"{value!r} is not a finite number above 0, written without a unit", param, ctx)
         return float(value)
 
 

@@ -158,8 +158,18 @@ def test_an_answer_that_takes_too_long_is_refused_or_gets_more_devices():
         hardware="8xh100-sxm-80gb", concurrency=8, max_latency=slow.estimate.step_seconds / 2, optimize_for="efficiency"
     )
     assert soon.estimate.step_seconds <= slow.estimate.step_seconds / 2
-    with pytest.raises(NothingFits, match="no plan answers within"):
+    soonest = plan_8b(hardware="8xh100-sxm-80gb", optimize_for="latency").estimate.step_seconds
+    with pytest.raises(NothingFits, match=rf"no plan answers within .* takes {soonest:.3f} s on 8 x NVIDIA") as refused:
         plan_8b(hardware="8xh100-sxm-80gb", max_latency=0.01)
+    assert refused.value.hint.startswith("fewer --new-tokens or --prompt-tokens")
+
+
+def test_only_formats_that_answer_sooner_are_offered_where_an_answer_takes_too_long():
+    """bnb-int8 was, which takes twice the time on a CPU, and not the faster ones of other engines."""
+    with pytest.raises(NothingFits) as refused:
+        plan_8b(hardware="cpu:16", max_latency=0.01)
+    assert "--allow quantization=int4 (" in refused.value.hint and "bnb-int8" not in refused.value.hint
+    assert "a smaller --concurrency" not in refused.value.hint
 
 
 @pytest.mark.parametrize(

@@ -58,9 +58,11 @@ def wants_time(space: Space) -> bool:
 
 def choose_within(space: Space, fitting: Sequence[Candidate]) -> Candidate | None:
     """Of the best candidates on each number of devices, the one that the goal asks for, of those that answer soon enough; where none
-    does, of all."""
+    does, the soonest."""
     limit = space.case.workload.max_latency
     soon = [c for c in fitting if limit is not None and c.estimate.step_seconds <= limit]
+    if limit is not None and not soon:
+        return min(fitting, key=lambda c: (c.standing, c.estimate.step_seconds), default=None)
     if space.case.workload.optimize_for == "memory":
         return choose_least_memory(space, soon or fitting)
     if soon:

@@ -192,6 +192,10 @@ def test_rates_that_were_measured_are_not_measured_again():
     assert "13.2 of 2 CPUs: try again" in line and "--measure" not in line
     (line,) = explain_ratios([compare_value("peak memory", "GiB", 1.0, 3.0)], {})
     assert line == "it needs 3 times the memory that was predicted"
+    answers = [compare_value("answer", "tokens/s", 32.0, 0.8), compare_value("its memory", "GiB", 1.0, 0.4)]
+    token, memory = explain_ratios(answers, {}, "as it began, other work wanted 9.0 of 2 CPUs")
+    assert token.startswith("a token of an answer takes 40 times what was predicted: as it began, other work wanted")
+    assert memory == "to answer it needs 1/2.5 of the memory that was predicted"
 
 
 @pytest.mark.parametrize("name", TYPES)
@@ -515,7 +519,7 @@ def test_the_lines_for_people(rendered, tmp_path):
     assert result.answer == "b\nc"
     times, planned = plan["serving"]["estimate"]["time_seconds"], plan["serving"]["estimate"]
     speed = (planned["tokens_per_step"] - 1) / (times["decode"] + times["launch"])
-    head, answer, memory, last = format_lines(result, plan)
+    head, answer, memory, *_, last = format_lines(result, plan)
     assert head.split() == ["predicted", "measured", "ratio"]
     assert answer.split() == ["answer", f"{speed:.4g}", "8", f"{8 / speed:.2f}", "(tokens/s)"]
     gib = planned["peak_memory_gib"]

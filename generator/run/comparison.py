@@ -188,13 +188,16 @@ def describe_inference(figures: dict[str, Any]) -> str:
 def explain_ratios(rows: list[Comparison], plan: dict, beside: str = "") -> list[str]:
     """What is far from its prediction, in words, and what to do; nothing where all is within ``ALLOWED_RATIO``."""
     ratios = {row.what: row.ratio for row in rows if row.ratio}
-    seconds, memory = ratios.get("step time", 1.0), ratios.get("peak memory", 1.0)
+    times = {"a step takes": ratios.get("step time", 1.0), "a token of an answer takes": 1 / ratios.get("answer", 1.0)}
+    sizes = {"it needs": ratios.get("peak memory", 1.0), "to answer it needs": ratios.get("its memory", 1.0)}
     lines = []
-    if not is_close(seconds):
-        advice = f"{beside}: try again when it is quiet" if beside and seconds > 1 else advise_on_speed(plan)
-        lines.append(f"a step takes {describe_ratio(seconds)} what was predicted: {advice}")
-    if not is_close(memory):
-        lines.append(f"it needs {describe_ratio(memory)} the memory that was predicted")
+    for what, ratio in times.items():
+        if not is_close(ratio):
+            advice = f"{beside}: try again when it is quiet" if beside and ratio > 1 else advise_on_speed(plan)
+            lines.append(f"{what} {describe_ratio(ratio)} what was predicted: {advice}")
+    for what, ratio in sizes.items():
+        if not is_close(ratio):
+            lines.append(f"{what} {describe_ratio(ratio)} the memory that was predicted")
     return lines
 
 

@@ -18,6 +18,7 @@ SHARED = (
     "quiet_imports",
     "sources",
     "stop_tokens",
+    "template_limits",
     "serving/decoding",
     "serving/engine_thread",
     "serving/prompts",

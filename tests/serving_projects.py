@@ -30,7 +30,7 @@ ENGINE = {
     "engine": "engines/transformers",
     "machine": "machine/unplanned",
     "proposals": "serving/proposals/prompt_lookup",
-    "stop_tokens": "stop_tokens",
+    **{name: name for name in ("stop_tokens", "template_limits")},
     **{
         name: f"serving/{name}"
         for name in ("decoding", "direct_step", "engine_thread", "prompts", "sampling", "scheduler", "slots")

@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+from leaves import load_leaf
 from projects import render_small_project
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -105,6 +106,22 @@ def test_only_what_cannot_be_imported_is_a_line(tmp_path, program, shown):
     done = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 1 and ("Traceback" not in done.stderr) is shown
     assert ("no_such_name" in done.stderr) is ("1 / 0" not in program)
+
+
+@pytest.mark.parametrize(
+    "content", ["no JSON", '{"model": {"vocab": {}, "merges": 3}}', '{"version": "1.0", "added_tokens": []}']
+)
+def test_a_tokenizer_without_sense_is_a_line(tmp_path, capsys, content):
+    """Transformers raises JSONDecodeError, KeyError, or what its library in Rust raises; it was a traceback of each."""
+    transformers = pytest.importorskip("transformers")
+    (tmp_path / "tokenizer.json").write_text(content)
+    (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
+    with pytest.raises(Exception) as raised:
+        transformers.AutoTokenizer.from_pretrained(tmp_path)
+    load_leaf("quiet_imports").show_error(raised.type, raised.value, raised.tb)
+    said = capsys.readouterr().err.splitlines()
+    assert said[0].startswith(f"the tokenizer of {tmp_path} cannot be read: {raised.typename}(")
+    assert said[1:] == ["fetch its files again"]
 
 
 @posix

@@ -63,7 +63,7 @@ CONVERSION = ("compare", "compare_reference", "converted_weights")
 """Those that make an engine's weights, and compare what it answers with them."""
 COPIES = ("gguf_file",)
 """Leaves of conversions that take the model's file as it is: the engine refuses one that is not whole."""
-BESIDE = ("fields", "masking", "open_data", "seals", "stop_tokens")
+BESIDE = ("fields", "masking", "open_data", "seals", "stop_tokens", "template_limits")
 """Leaves that they share with trainings."""
 ROWS = ("csv", "jsonl", "txt")
 """Formats of files that batch.py reads row by row, beside Parquet."""
@@ -160,6 +160,8 @@ def list_data_modules(project: ProjectPart) -> dict[str, str]:
         modules |= {"examples": f"examples/{project.example_leaf}", "fields": "fields"}
     if project.task == "sft":
         labels = LABELS[project.sft_format or "messages"]
+        if labels == LABELS["messages"]:
+            modules["template_limits"] = "template_limits"
         modules |= {"labels": labels, "token_edges": "token_edges", "stop_tokens": "stop_tokens"}
     return modules
 

@@ -21,6 +21,7 @@ from masking import mask_messages
 from run_identity import check_base
 from sources import find_source
 from stop_tokens import list_stop_tokens
+from template_limits import check_template
 from terminal import EscapedStreamer, parse_flags
 
 HERE = Path(__file__).resolve().parent
@@ -47,6 +48,7 @@ def main() -> None:
 
     tokenizer = AutoTokenizer.from_pretrained(model_folder, revision=CONFIG["revision"], trust_remote_code=False)
     ensure_chat_template(tokenizer)
+    check_template(tokenizer)
     model, loading = AutoModelForCausalLM.from_pretrained(
         find_source(CONFIG, "model") if adapted else model_folder,
         revision=CONFIG["revision"],

@@ -33,12 +33,16 @@ class EscapedStreamer(TextStreamer):
 
 
 def parse_flags(parser: argparse.ArgumentParser) -> argparse.Namespace:
-    """The flags; one line and exit code 2 for one that there is not."""
+    """The flags; one line and exit code 2 for one that there is not, or one that is missing."""
     open_streams()
+    needed = [action for action in parser._actions if action.required]
+    for action in needed:
+        action.required = False  # what is missing may be there, and misspelt: of that argparse says nothing
     args, unknown = parser.parse_known_args()
-    if unknown:
+    missing = [action.option_strings[0] for action in needed if getattr(args, action.dest) is None]
+    if unknown or missing:
         parser.usage = argparse.SUPPRESS  # it would stand before the message
-        parser.error(describe_unknown(parser, unknown))
+        parser.error(describe_unknown(parser, unknown) if unknown else f"{' and '.join(missing)} must be given")
     return args
 
 

@@ -11,6 +11,7 @@ from transformers.utils import cached_file
 
 from sources import find_source
 from stop_tokens import TURNS, find_end_of_turn
+from template_limits import check_template
 
 HERE = Path(__file__).resolve().parent
 UNREADABLE = "\N{REPLACEMENT CHARACTER}"
@@ -40,6 +41,7 @@ class Prompts:
         else:
             source, options = model, {"revision": revision}
         self.tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False, **options)
+        check_template(self.tokenizer)
         if getattr(self.tokenizer, "chat_control_tokens", None) is None:  # no file of the model names them
             self.tokenizer.chat_control_tokens = list_turn_marks(self.tokenizer)
         self.stop_tokens = list_stop_tokens(model, revision, self.tokenizer)

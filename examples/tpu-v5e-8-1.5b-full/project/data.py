@@ -28,6 +28,7 @@ from open_data import count_lines, list_spans
 from parts import BATCH, Batches, cut_rows, group_pieces, load_parts, prepare_parts
 from rows import UNREADABLE, parse_row, read_rows
 from sources import find_source
+from template_limits import check_template
 from terminal import parse_flags
 
 HERE = Path(__file__).resolve().parent
@@ -172,6 +173,7 @@ def tokenize_examples(
     examples: Dataset, tokenizer, seq_len: int, loss_on: str, skip_bad: bool = False, *, may_be_empty: bool = False
 ) -> Dataset:
     """Token ids and labels, cut at ``seq_len``; examples with nothing to learn until there are left out."""
+    check_template(tokenizer)
 
     parts, sizes = cut_rows(examples)
 

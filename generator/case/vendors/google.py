@@ -82,7 +82,11 @@ WITHOUT_ACCELERATE = (
 SKELETON = Skeleton(
     role=ROLE,
     packages=("torch", "torch-xla", "transformers", "datasets", "pyyaml", "numpy", "safetensors"),
-    leaves={"train": "xla/train", "infer": "xla/infer", "loaded_weights": "loaded_weights"},
+    leaves={
+        "train": "xla/train",
+        "infer": "xla/infer",
+        **{name: name for name in ("loaded_weights", "template_limits")},
+    },
     sequences={"causal-lm": "sequences/blocks", "sft": "sequences/examples"},
     techniques=frozenset(
         [

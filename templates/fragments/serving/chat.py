@@ -197,8 +197,8 @@ def main() -> None:
     own = f"http://127.0.0.1:{serving['port']}"
     parser.add_argument("--url", help=f"of a server that runs (default: {own}, or ./serve.sh)")
     parser.add_argument("--system", help="what the model is told before the first question")
-    parser.add_argument("--temperature", type=float)
-    parser.add_argument("--max_new_tokens", type=int)
+    parser.add_argument("--temperature", type=float, help="0: always the likeliest token (default: the server's)")
+    parser.add_argument("--max_new_tokens", type=int, help="of an answer, at most (default: the server's)")
     args = parse_flags(parser)
     given = {"temperature": args.temperature, "max_tokens": args.max_new_tokens}
     options = {name: value for name, value in given.items() if value is not None}

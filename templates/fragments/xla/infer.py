@@ -20,6 +20,7 @@ from infer_report import write_report
 from loaded_weights import check_loaded
 from sources import find_source
 from static_run import Compilations
+from template_limits import check_template
 from terminal import escape_control, parse_flags
 
 HERE = Path(__file__).resolve().parent
@@ -130,6 +131,7 @@ def main() -> None:
 def encode_prompt(tokenizer, prompt: str, raw: bool) -> list[int]:
     if raw or not tokenizer.chat_template:
         return tokenizer(prompt)["input_ids"]
+    check_template(tokenizer)
     turns = [{"role": "user", "content": prompt}]
     try:
         return tokenizer.apply_chat_template(turns, add_generation_prompt=True, return_dict=True)["input_ids"]

@@ -134,9 +134,9 @@ def choose_seq_len(request: Request, spec: ModelSpec, data: DataSource | None) -
     if request.mode == "infer":
         room = max(1, most - choose_new_tokens(request))
         of_model = f", here what {most:,} positions of {spec.name} leave beside the answer" if usual > room else ""
-        return min(
-            usual, room
-        ), f"{usual:,} tokens of {'a text' if computes_rows('infer', request.task) else 'prompt'}{of_model}"
+        of_rows = computes_rows("infer", request.task)
+        what = "tokens of a text" if of_rows else "tokens of prompt, some pages, unless --prompt-tokens says otherwise"
+        return min(usual, room), f"{usual:,} {what}{of_model}"
     if request.task == "causal-lm":
         return min(usual, most), f"blocks of plain text, usually of {usual:,} tokens" + explain_limit(usual, most, spec)
     if data is None or not data.token_quantiles:

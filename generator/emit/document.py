@@ -55,7 +55,7 @@ from generator.emit.provenance import trace_edits
 from generator.emit.requirements import describe_image, dump_pyproject, pin_requirements
 from generator.emit.run_total import describe_run
 from generator.emit.saving import describe_saving
-from generator.emit.server import describe_server, find_engine, is_server, measure_filled, measure_read_files
+from generator.emit.server import describe_server, find_chosen_engine, is_server, measure_filled, measure_read_files
 from generator.emit.skeleton import keep_known, list_skeleton_modules
 from generator.emit.sources import describe_sources, localize, place_sources
 from generator.emit.user_values import describe_workload, list_defaults, list_user_values
@@ -86,7 +86,7 @@ def build_document(planned: Planned, name: str | None = None, dest: Path | None 
     image = describe_image(plan, compilers, saving, container)
     merged = Edits() if skeleton else merge_edits(plan, plan.serving)
     edits, yours = complete_environment(plan, merged), list_user_values(plan.case.workload)
-    engine = find_engine(plan) if is_server(plan) else None
+    engine = find_chosen_engine(plan) if is_server(plan) else None
     server = describe_server(plan) if engine else None
     launch = describe_launch(plan, project, edits, parallel, saving, server)
     launched = dict(list_launch_files(plan, project, config, launch, saving)) if launch and saving else ABSENT
@@ -270,7 +270,7 @@ INFER_PLACES = tuple(f.name for f in fields(Edits) if f.name.startswith("infer_"
 def merge_edits(plan: Plan, serving_plan: Plan | None) -> Edits:
     """The merged edits; a training plan takes its infer places from the serving plan. An engine with its own code of the model has
     nothing to do with arguments of Transformers'."""
-    if is_server(plan) and not find_engine(plan).baseline:
+    if is_server(plan) and not find_chosen_engine(plan).baseline:
         return replace(plan.edits, **dict.fromkeys(INFER_PLACES, ()))
     if serving_plan is None:
         return plan.edits

@@ -41,7 +41,7 @@ def is_server(plan: Plan) -> bool:
     return plan.case.workload.serves
 
 
-def find_engine(plan: Plan) -> Engine:
+def find_chosen_engine(plan: Plan) -> Engine:
     """The chosen engine. Raises ``TypeError`` where none was to choose."""
     engine = next((t for t in plan.best.members if t.axis == "engine"), None)
     if not isinstance(engine, Engine):
@@ -51,7 +51,7 @@ def find_engine(plan: Plan) -> Engine:
 
 def describe_server(plan: Plan) -> ServerRecord:
     """The engine, its environments, the words that start it and what it may be asked for."""
-    engine, limits = find_engine(plan), find_limits(plan)
+    engine, limits = find_chosen_engine(plan), find_limits(plan)
     return ServerRecord(
         engine=engine.name,
         leaf=engine.leaf,
@@ -114,7 +114,7 @@ def describe_conversion(plan: Plan, engine: Engine) -> ConversionRecord:
 
 def build_serving_config(planned: Planned) -> ServingConfig:
     plan = planned.plan
-    engine, limits, run = find_engine(plan), find_limits(plan), plan.best.execution
+    engine, limits, run = find_chosen_engine(plan), find_limits(plan), plan.best.execution
     workload = plan.case.workload
     weights = CHECKPOINT if plan.case.model.quantization else STORED[run.quant] or run.weights_dtype
     return ServingConfig(

@@ -2,6 +2,7 @@
 
 import os
 import resource
+import signal
 import sys
 from pathlib import Path
 
@@ -9,6 +10,10 @@ CPU_SECONDS = 4
 """of a processor: published templates take thousandths of one"""
 MEMORY_BYTES = 2 << 30
 """beside what the process has"""
+OUT_OF_MEMORY = 3
+"""How the child ends, where it is not killed."""
+ENDLESS = (OUT_OF_MEMORY, -signal.SIGXCPU, -signal.SIGKILL)
+"""the second and third at the limit of the processor"""
 QUESTION = {"role": "user", "content": "a question"}
 ANSWER = {"role": "assistant", "content": "an answer"}
 
@@ -20,7 +25,7 @@ def check_template(tokenizer) -> None:
     child = os.fork()
     if not child:
         try_template(tokenizer)
-    if os.waitpid(child, 0)[1]:
+    if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) in ENDLESS:
         sys.exit(
             f"the model's chat template wrote no question and answer within {CPU_SECONDS} s of a processor and "
             f"{MEMORY_BYTES >> 30} GiB: it may never end. Take that of the model's publisher (chat_template.jinja, or "
@@ -29,17 +34,14 @@ def check_template(tokenizer) -> None:
 
 
 def try_template(tokenizer) -> None:
-    """Of the child, which ends in it: with 0 where the template ends, in words or in a refusal."""
-    code = 1
+    """Of the child, which ends in it. Whatever else a template raises is said where it is asked for an answer."""
+    code = 0
     try:
         limit_resources()
         tokenizer.apply_chat_template([QUESTION], tokenize=False, add_generation_prompt=True)
         tokenizer.apply_chat_template([QUESTION, ANSWER, QUESTION], tokenize=False)
-        code = 0
     except MemoryError:
-        pass
-    except Exception:  # whatever a template raises is said where it is asked for an answer
-        code = 0
+        code = OUT_OF_MEMORY
     finally:
         os._exit(code)
 

@@ -58,6 +58,9 @@ def test_another_process_hears_what_the_first_says_of_all(watched, leaf, store):
     store.set(leaf.TOLD, "rank 2 hangs")
     stand_still(watched[1], 600)
     assert leaf.STANDSTILL == ["rank 2 hangs"]
+    store.set(leaf.TOLD, "rank 0 hangs")  # meanwhile
+    watched[1].observe()
+    assert leaf.STANDSTILL == ["rank 0 hangs"]
     leaf.PACE.moves += 1
     watched[1].observe()
     assert not leaf.STANDSTILL

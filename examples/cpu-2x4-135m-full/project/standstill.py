@@ -103,8 +103,10 @@ class Standstill:
         self.placed = True
         if self.rank == 0 and seconds >= limit * 2**self.reports:
             self.tell(seconds)
-        elif self.rank and not STANDSTILL and self.store.check([TOLD]):
-            note_standstill(self.store.get(TOLD).decode())
+        elif self.rank and self.store.check([TOLD]):
+            message = self.store.get(TOLD).decode()
+            if message not in (STANDSTILL or [""]):  # it may be another one by now
+                note_standstill(message)
 
     def tell(self, seconds: float) -> None:
         places = self.read(self.places) if self.store.check(self.places) else [""]

@@ -11,9 +11,12 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import re
+import shutil
 import sys
 import tempfile
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -22,22 +25,39 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "tests" / "model")]
 from benchmarks.forks import become_script, run_in_fork  # noqa: E402
 from generator.errors import PerfgenError  # noqa: E402
 
-SECONDS = 120
+SECONDS = 400
 """of one training or answer"""
 IMPORTED = ("peft", "trl", "transformers.trainer", "deepspeed", "matplotlib.figure", "transformers.generation")
 """before the first fork: what the scripts take seconds for"""
 VOCABULARY = 300
-CHANGES = {"vocab_size": VOCABULARY, "max_position_embeddings": 128, "n_positions": 128, "n_ctx": 128}
+CHANGES = {
+    "vocab_size": VOCABULARY,
+    "vocab_size_per_layer_input": VOCABULARY,
+    "max_position_embeddings": 128,
+    "n_positions": 128,
+    "n_ctx": 128,
+}
 SHARED_HEADS = {"num_key_value_heads": 6}
+GROUPS = {"n_group": 1, "topk_group": 1}
+ROPE = {"rope_type": "default", "rope_theta": 10000.0}
+OF_LAYERS = {"vocab_size_per_layer_input": VOCABULARY, "hidden_size_per_layer_input": 16}
 DECODERS = ("bart", "bigbird_pegasus", "blenderbot", "blenderbot-small", "marian", "mbart", "mvp", "pegasus", "plbart")
 """whose caches have as many layers as the encoder that they do not have"""
 OWN: dict[str, dict] = {
     "axk1": SHARED_HEADS | {"n_group": 2, "topk_group": 2},
     "axk2": SHARED_HEADS,
+    "bailing_hybrid": GROUPS | {"layer_group_size": 2},
+    "beam": GROUPS,
+    "cohere_compass_text": {"rope_parameters": {"full_attention": ROPE, "sliding_attention": ROPE}},
     "codegen": {"n_head": 4, "rotary_dim": 4},
+    "deepseek_v32": SHARED_HEADS | GROUPS,
     "dots3_note_text": SHARED_HEADS,
     "esmc": SHARED_HEADS,
     "flaubert": {"emb_dim": 48},
+    "gemma3n_text": OF_LAYERS
+    | {"num_kv_shared_layers": 0, "layer_types": ["sliding_attention", "full_attention"] * 2 + ["full_attention"]},
+    "gemma4_text": OF_LAYERS,
+    "gemma4_unified_text": OF_LAYERS,
     "gptj": {"rotary_dim": 4},
     "helium": {"head_dim": 8},
     "xlm": {"emb_dim": 48},
@@ -45,6 +65,7 @@ OWN: dict[str, dict] = {
     "zaya": {"num_experts_per_tok": 1},
 } | {name: {"encoder_layers": 5, "decoder_layers": 5} for name in DECODERS}
 """what a type needs beside the small sizes of tests/model"""
+DRAWN = re.compile("drop|jitter")
 TEXT = "the quick brown fox jumps over the lazy dog"
 TEMPLATE = "{% for m in messages %}<|{{ m['role'] }}|>{{ m['content'] }}{{ eos_token }}{% endfor %}"
 DATA = {
@@ -68,6 +89,7 @@ def main() -> None:
     parser.add_argument("--tasks", nargs="+", default=list(DATA), choices=DATA)
     parser.add_argument("--train", nargs="+", default=["lora", "full"], choices=["lora", "full"])
     parser.add_argument("--types", nargs="+")
+    parser.add_argument("--runs", nargs="+", default=list(RUNS), choices=RUNS)
     parser.add_argument("--out", type=Path)
     asked = parser.parse_args()
     for module in IMPORTED:
@@ -84,9 +106,10 @@ def main() -> None:
                             "type": model_type,
                             "task": task,
                             "train": train,
-                            **try_type(place, task, model_type, train),
+                            **try_type(place, task, model_type, train, asked.runs),
                         }
                     )
+                    shutil.rmtree(place, ignore_errors=True)  # some types are large with the smallest of configs
                     print(json.dumps(rows[-1]), flush=True)
                     if asked.out:
                         asked.out.write_text(json.dumps({"schema": 1, "rows": rows}, indent=1) + "\n")
@@ -118,7 +141,7 @@ def make_tokenizer(folder: Path) -> None:
     words.save_pretrained(folder)
 
 
-def try_type(place: Path, task: str, model_type: str, train: str) -> dict:
+def try_type(place: Path, task: str, model_type: str, train: str, runs: list[str]) -> dict:
     """``outcome``: trained, refused by the plan, failed, or no model (which is Transformers' or the small config's)."""
     model = place / "model"
     if why := in_a_process(lambda: save_model(model, task, model_type), place.with_suffix(".made")):
@@ -127,15 +150,14 @@ def try_type(place: Path, task: str, model_type: str, train: str) -> dict:
         project = make_project(place, task, train)
     except PerfgenError as error:
         return {"outcome": "refused", "why": str(error).splitlines()[0][:300]}
-    for number, (what, run) in enumerate(RUNS.items()):
-        if why := in_a_process(lambda: run(project), place.with_suffix(f".{number}.log")):  # noqa: B023  # called at once
+    for what in runs:
+        work = partial(RUNS[what], project, task, train)
+        if why := in_a_process(work, place.with_suffix(f".{what}.log")):
             return {"outcome": "failed", "at": what, "why": why}
     return {"outcome": "trained"}
 
 
 def save_model(folder: Path, task: str, model_type: str) -> None:
-    import shutil
-
     import torch
     from small import small
     from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
@@ -145,7 +167,7 @@ def save_model(folder: Path, task: str, model_type: str) -> None:
     from generator.model.families import find_family
 
     written = (configs(model_type)[0] if find_family(model_type) else small(model_type)) | OWN.get(model_type, {})
-    config = make_config(fit_to_tokenizer(written))
+    config = make_config(stop_drawing(fit_to_tokenizer(written)))
     kind = AutoModelForSequenceClassification if task == "text-classification" else AutoModelForCausalLM
     torch.manual_seed(0)
     shutil.copytree(folder.parent.parent / "tokenizer", folder)
@@ -163,6 +185,13 @@ def fit_to_tokenizer(config: dict) -> dict:
     return config | {key: value for key, value in fitted.items() if key in config} | inside
 
 
+def stop_drawing(config: dict) -> dict:
+    """Without dropout and jitter, which two trainings draw apart."""
+    inside = {key: stop_drawing(value) for key, value in config.items() if isinstance(value, dict)}
+    drawn = [key for key, value in config.items() if DRAWN.search(key) and isinstance(value, float)]
+    return config | inside | dict.fromkeys(drawn, 0.0)
+
+
 def make_project(place: Path, task: str, train: str) -> Path:
     from projects import render_small_project
 
@@ -172,18 +201,33 @@ def make_project(place: Path, task: str, train: str) -> Path:
     return render_small_project(place, data=data, name=name, model=str(place / "model"), task=task, train=train, **how)
 
 
-def train(project: Path, *flags: str, steps: int = 2) -> None:
+def compare(project: Path, task: str, train: str) -> None:
+    """Loss, gradient norm and rate of each step with those of the library's own Trainer, of the same rows."""
+    from stock_losses import Draw
+    from stock_losses import compare as compare_with_stock
+
+    flags = {"seed": 0, "max_grad_norm": 1.0, "weight_decay": 0.1, "lr_scheduler_type": "constant", "warmup_steps": 0}
+    of = Draw(task=task, train=train, parts=1, batch=4, steps=2, flags=flags)
+    if found := compare_with_stock(project, of):
+        raise AssertionError("; ".join(found))
+
+
+def run_training(project: Path, *flags: str, steps: int) -> None:
     become_script(project, ["train.py", *flags])
     if len(json.loads((project / "runs" / "run.json").read_text())["losses"]) != steps:
         raise AssertionError(f"not {steps} losses")
 
 
-def resume(project: Path) -> None:
+def train_project(project: Path, *_: str) -> None:
+    run_training(project, steps=2)
+
+
+def resume(project: Path, *_: str) -> None:
     """A third step, from the checkpoint of the second."""
-    train(project, "--max_steps", "3", steps=3)
+    run_training(project, "--max_steps", "3", steps=3)
 
 
-def answer(project: Path) -> None:
+def answer(project: Path, *_: str) -> None:
     words = ["--prompt", TEXT]
     if "--max_new_tokens" in (project / "infer.py").read_text(encoding="utf-8"):
         words += ["--max_new_tokens", "4"]
@@ -192,7 +236,7 @@ def answer(project: Path) -> None:
         raise AssertionError("an empty report")
 
 
-RUNS = {"training": train, "resuming": resume, "answering": answer}
+RUNS = {"comparing": compare, "training": train_project, "resuming": resume, "answering": answer}
 
 
 def in_a_process(work, log: Path) -> str | None:

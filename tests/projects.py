@@ -62,13 +62,18 @@ write_report(path, prompt="a", answer="<script>x</script>\\nand a second line", 
 """An infer.py of two calls and one before: infer.json by the project's own leaf."""
 
 
-def render_small_project(folder: Path, data: str = TEXT, name: str = "d.txt", **request) -> Path:
-    """A project in ``folder``/p; its model and data lie beside it."""
+def render_small_project(folder: Path, data: str | Path = TEXT, name: str = "d.txt", **request) -> Path:
+    """A project in ``folder``/p; its model and data lie beside it. ``data``: what its file holds, or a file that is there."""
     (folder / "m").mkdir(parents=True)
     (folder / "m" / "config.json").write_text(json.dumps(MODEL))
-    (folder / name).write_text(data)
+    if isinstance(data, str):
+        (folder / name).write_text(data)
     small = {"seq_len": 16, "global_batch": 4, "max_steps": 8, "pins": (("compile", "off"), ("precision", "fp32"))}
-    places = {"model": str(folder / "m" / "config.json"), "data": str(folder / name), "hardware": "cpu:1"}
+    places = {
+        "model": str(folder / "m" / "config.json"),
+        "data": str(folder / name if isinstance(data, str) else data),
+        "hardware": "cpu:1",
+    }
     if request.get("mode") == "infer":  # which takes neither
         del places["data"], small["global_batch"]
     planned = pipeline.plan_request(Request(**{"offline": True} | places | small | request))

@@ -57,17 +57,21 @@ SIZES = {
 
 @dataclass(frozen=True, kw_only=True)
 class Draw:
-    """``flags`` are those of train.py that both trainings have; ``parts``: into so many micro-batches the project divides a step."""
+    """``flags`` are those of train.py that both trainings have; ``parts``: into so many micro-batches the project divides a step.
+
+    What makes a project (``model_type`` to ``checkpointing``, ``rows``) is empty for one that is there already.
+    """
 
     task: str
     train: str
-    model_type: str
-    packing: str
-    loss: str
-    checkpointing: str
+    model_type: str = ""
+    packing: str = ""
+    loss: str = ""
+    checkpointing: str = ""
     parts: int
     batch: int
-    rows: int
+    rows: int = 0
+    steps: int = STEPS
     flags: dict[str, Any] = field(default_factory=dict)
 
     def describe(self) -> str:
@@ -186,7 +190,7 @@ def make_project(place: Path, of: Draw) -> Path:
         train=of.train,
         seq_len=48,
         global_batch=of.batch,
-        max_steps=STEPS,
+        max_steps=of.steps,
         eval="0.2" if "eval_strategy" in of.flags else "none",
         pins=tuple(asked.items()),
     )
@@ -256,6 +260,8 @@ def train_stock(project: Path, of: Draw, seen: dict[str, Any]) -> list[dict]:
         model.config.pad_token_id = tokenizer.pad_token_id
     else:
         model = AutoModelForCausalLM.from_pretrained(source, attn_implementation="eager")
+        if getattr(seen["trainer"], "router_aux_loss_coef", 0):
+            model.config.output_router_logits = True
     if of.train == "lora":
         from peft import LoraConfig, get_peft_model
 
@@ -269,7 +275,7 @@ def train_stock(project: Path, of: Draw, seen: dict[str, Any]) -> list[dict]:
     args = TrainingArguments(
         output_dir=str(project.parent / "stock"),
         use_cpu=True,
-        max_steps=STEPS,
+        max_steps=of.steps,
         per_device_train_batch_size=of.batch,
         learning_rate=0.01,
         logging_steps=1,
@@ -325,12 +331,11 @@ def write_differences(place: Path, seed: int) -> None:
     os.dup2(log, 1)
     os.dup2(log, 2)
     signal.alarm(SECONDS)
-    found = compare(place / "made", draw(seed))
+    found = compare(make_project(place / "made", draw(seed)), draw(seed))
     (place / "found.json").write_text(json.dumps(found))
 
 
-def compare(place: Path, of: Draw) -> list[str]:
-    project = make_project(place, of)
+def compare(project: Path, of: Draw) -> list[str]:
     seen = train_project(project, of)
     stock = train_stock(project, of, seen)
     found = list_differences(seen["log"], stock)

@@ -55,7 +55,7 @@ def tokenize(load, tmp_path):
         import trl
 
         text = (Path(trl.__file__).parent / "chat_templates" / f"{template}.jinja").read_text(encoding="utf-8")
-        marks = dict.fromkeys(re.findall(r"<\|[a-zA-Z_]+\|>|<[a-z]+_of_[a-z]+>", text))
+        marks = dict.fromkeys(re.findall(r"<[^<>{}\s'\"]*[|｜][^<>{}\s'\"]*>|<[a-z]+_of_[a-z]+>", text))
         known = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
         tokenizer = make_tokenizer(tmp_path / "tokenizer", text, tuple(m for m in marks if m not in known))
         tokenizer.bos_token = "<|endoftext|>"
@@ -100,6 +100,42 @@ CHATS = {
 @pytest.mark.parametrize("template", CHATS)
 def test_every_turn_that_can_be_located_is_learned_with_its_end(tokenize, template):
     assert tokenize(template, TURNS) == CHATS[template]
+
+
+PICTURES = ("idefics3", "llava_next", "smolvlm")
+"""Templates that take contents in parts alone, and leave out a text."""
+SYSTEM = {"role": "system", "content": "Be brief."}
+
+
+def list_marked_templates() -> list[str]:
+    import trl
+
+    names = sorted(path.stem for path in (Path(trl.__file__).parent / "chat_templates").glob("*_training.jinja"))
+    return [name for name in names if not name.startswith(PICTURES)]
+
+
+@pytest.mark.parametrize("turns", [TURNS, [SYSTEM, *TURNS], TURNS[1:]], ids=["user", "system", "assistant first"])
+@pytest.mark.parametrize("template", list_marked_templates())
+def test_what_is_learned_is_what_trl_learns_under_its_own_marks(tokenize, tmp_path, template, turns):
+    """But for white space behind an end of turn, which no model says."""
+    from jinja2 import TemplateError
+    from transformers import AutoTokenizer
+
+    try:
+        drawn, left_out = tokenize(template, turns)
+    except ValueError as error:
+        assert "the chat template refuses" in str(error)
+        drawn = None
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "tokenizer", bos_token="<|endoftext|>")
+    try:
+        marked = tokenizer.apply_chat_template(turns, return_dict=True, return_assistant_tokens_mask=True)
+    except TemplateError:
+        assert drawn is None
+        return
+    pairs = zip(marked["input_ids"], marked["assistant_masks"], strict=True)
+    labels = [token if learned else -100 for token, learned in pairs]
+    theirs = draw_labels({"input_ids": marked["input_ids"], "labels": labels}, tokenizer)
+    assert (drawn, left_out) == (re.sub(r"(\s+)«", r"«\1", theirs), 0)
 
 
 def test_all_tokens_but_the_first_are_learned_on_request(tokenize):

@@ -179,11 +179,11 @@ def measure_least(plan: Plan) -> float:
 
 
 def find_unfilled_gib(plan: Plan) -> float:
-    """GiB of rows that are allocated beyond the lengths which the plan is made for. Host memory is taken as it is written to."""
+    """GiB of rows that are allocated beyond the lengths which the plan is made for. On a CPU too: PyTorch writes their zeros."""
     run, cost, context = plan.best.execution, plan.best.cost, find_limits(plan).max_context
     filled = compute_cache_bytes(cost.shape, run, float(run.seq_len + run.new_tokens)) / GIB
     if slots := cost.compute_slots_gib(run, context):
         return max(0.0, slots - filled)
-    if run.engine or run.cache != "static" or plan.case.on_cpu:
+    if run.engine or run.cache != "static":
         return 0.0
     return (compute_cache_bytes(cost.shape, run, float(context)) / GIB - filled) / (run.tp * run.pp)

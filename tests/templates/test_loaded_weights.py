@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import logging
 import subprocess
 import sys
 
@@ -87,6 +89,29 @@ def test_names_of_a_compiled_model_are_not_those_of_the_model(saved):
 def test_the_head_of_a_classifier_is_new(saved, name):
     """And BERT's pooler, which no language model has."""
     check(AutoModelForSequenceClassification, saved(name), adds_head=True)
+
+
+@pytest.fixture
+def logged():
+    """What Transformers says as it loads."""
+    said = io.StringIO()
+    logger, handler = logging.getLogger("transformers.modeling_utils"), logging.StreamHandler(said)
+    logger.addHandler(handler)
+    before = list(logger.filters)
+    yield said
+    logger.filters[:] = before
+    logger.removeHandler(handler)
+
+
+def test_a_head_that_the_adapter_has_is_not_reported_as_missing(saved, logged):
+    """A trained classifier was introduced by "consider training on your downstream task"."""
+    folder = saved("llama")
+    AutoModelForSequenceClassification.from_pretrained(folder)
+    assert "LOAD REPORT" in logged.getvalue()
+    logged.truncate(0)
+    load_leaf("loaded_weights").hide_report()
+    AutoModelForSequenceClassification.from_pretrained(folder)
+    assert "REPORT" not in logged.getvalue()
 
 
 @pytest.mark.parametrize(

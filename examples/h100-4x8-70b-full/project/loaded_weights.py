@@ -1,5 +1,6 @@
 """Whether the files of a model held all of it: what they lack Transformers makes up, and only its log says so."""
 
+import logging
 import os
 import sys
 from collections.abc import Collection
@@ -43,6 +44,11 @@ def is_of_head(model: PreTrainedModel, name: str) -> bool:
     """Outside of the base model, or its pooler."""
     own = "" if model.base_model is model else f"{model.base_model_prefix}."
     return not name.startswith(own) or name.removeprefix(own).startswith("pooler.")
+
+
+def hide_report() -> None:
+    """Of a head that the adapter has: Transformers would report it as missing, and advise to train."""
+    logging.getLogger("transformers.modeling_utils").addFilter(lambda record: "LOAD REPORT" not in record.getMessage())
 
 
 def load_adapter(model: PreTrainedModel, folder: Path) -> None:

@@ -23,7 +23,7 @@ from transformers import (
 
 from config_file import read_config
 from finished_runs import choose_run
-from loaded_weights import check_loaded
+from loaded_weights import check_loaded, hide_report
 from run_folder import LOCK, lock_folder
 from run_identity import check_base
 from seals import sync_to_disk
@@ -121,6 +121,7 @@ def load_base(run: Path, dtype: str):
     kind, adds_head = AutoModelForCausalLM, False
     if PeftConfig.from_pretrained(run).task_type == "SEQ_CLS":
         kind, adds_head = AutoModelForSequenceClassification, True  # the adapter has it
+        hide_report()
         names = json.loads((run / "labels.json").read_text(encoding="utf-8"))
         more |= {"id2label": dict(enumerate(names)), "label2id": {name: n for n, name in enumerate(names)}}
         more["problem_type"] = "single_label_classification"  # as train.py has it

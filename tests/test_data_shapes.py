@@ -13,7 +13,7 @@ from generator.inputs.chat_rendering import THOUGHTS
 from generator.inputs.data_files import read_data
 from generator.inputs.data_formats import Hints
 from generator.inputs.data_recognition import recognise_format
-from generator.inputs.leaves import load_choose_delimiter, load_make_example
+from generator.inputs.leaves import load_choose_form, load_make_example
 
 USER, ANSWER = {"role": "user", "content": "Q?"}, {"role": "assistant", "content": "A."}
 SYSTEM = {"role": "system", "content": "Be brief."}
@@ -179,12 +179,20 @@ def test_hints_that_contradict_the_data_or_the_task_are_refused(tmp_path):
             read_data(str(tmp_path / "d.jsonl"), task="causal-lm", hints=Hints(text_column="output", **hint))
 
 
+def test_spaces_behind_the_commas_of_a_header_belong_to_no_value(tmp_path):
+    """As people write tables by hand; a quote that follows a space was a part of its value."""
+    (tmp_path / "d.csv").write_text('text, label\n"good, day", "pos"\n bad, neg\n' * 1 + "so so,neg\n" * 8)
+    data = read_data(str(tmp_path / "d.csv"), task="text-classification")
+    assert (data.columns, data.label_names, data.rows) == (("text", "label"), ("neg", "pos"), 10)
+    assert not load_choose_form()("text, mine,label")["skipinitialspace"]
+
+
 @pytest.mark.parametrize(
     ("header", "mark"),
     [("a\tb, or c; or d", "\t"), ('"a;b;c",d', ","), ('"a,b,c"|d', "|"), ("alone", ","), ('"it is ""a, b""";c', ";")],
 )
 def test_what_stands_between_columns_is_not_looked_for_inside_of_their_names(header, mark):
-    assert load_choose_delimiter()(header) == mark
+    assert load_choose_form()(header)["delimiter"] == mark
 
 
 def test_columns_of_a_csv_may_stand_between_other_marks(tmp_path):
@@ -223,6 +231,15 @@ def test_labels_that_differ_in_spaces_or_capitals_alone_are_said(tmp_path):
     assert data.labels == 5 and any("capitals alone" in n and "'Neg', 'neg', 'pos', 'pos '" in n for n in data.notes)
     write_rows(tmp_path / "e.csv", [row for row in rows if row["label"].islower() and " " not in row["label"]])
     assert not any("capitals" in n for n in read_data(str(tmp_path / "e.csv"), task="text-classification").notes)
+
+
+def test_measures_that_a_table_has_as_text_are_no_classes(tmp_path):
+    """A CSV has no numbers: scores were learned as classes of one row each. Grades, of which there are few, are classes."""
+    write_rows(tmp_path / "d.csv", [{"text": f"t{n}", "label": f"{n / 7:.3f}"} for n in range(60)])
+    with pytest.raises(SourceError, match=r"'label' holds measures, as 0\.143"):
+        read_data(str(tmp_path / "d.csv"), task="text-classification")
+    write_rows(tmp_path / "e.csv", [{"text": f"t{n}", "label": f"{n % 4 + 0.5}"} for n in range(60)])
+    assert read_data(str(tmp_path / "e.csv"), task="text-classification").labels == 4
 
 
 def test_labels_that_are_none_in_most_rows_are_no_bad_rows(tmp_path):

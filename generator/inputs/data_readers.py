@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from generator.errors import SourceError, quote_error
-from generator.inputs.leaves import load_choose_delimiter, load_list_rows, load_open_batches, load_open_data
+from generator.inputs.leaves import load_choose_form, load_list_rows, load_open_batches, load_open_data
 
 if TYPE_CHECKING:
     from pyarrow.parquet import ParquetFile
@@ -171,8 +171,8 @@ def read_csv_file(file: Path, lengths: Lengths) -> Iterator[tuple[str, dict | st
     with open_counted(file, lengths) as handle:
         lines = count_lines(handle)
         header_line = next(lines, "")
-        delimiter = load_choose_delimiter()(header_line)
-        reader = csv.DictReader(chain([header_line], lines), strict=True, delimiter=delimiter)
+        form = load_choose_form()(header_line)
+        reader = csv.DictReader(chain([header_line], lines), strict=True, **form)
         try:
             header = list(reader.fieldnames or ())
             wrong = find_header_fault(header)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -41,6 +42,8 @@ of one of them alone."""
 FEW = 0.25
 """A column with at most so many distinct values per row holds labels, where no name says so."""
 LABEL_CHARACTERS = 50
+FRACTION = re.compile(r"[+-]?\d*\.\d*[1-9]\d*(e[+-]?\d+)?", re.IGNORECASE)
+"""A number with a part behind its point, as a table without types writes it."""
 MANY = 0.5
 """A column in which at least this share of rows has something is used; one bad row does not make another format."""
 
@@ -497,6 +500,8 @@ def refuse_no_classes(sample: Sample, column: str) -> None:
     """Raises ``SourceError`` where most rows have a measure, or several labels: none of them is a bad row."""
     values = sample.read_column(column)
     measures = [v for v in values if isinstance(v, float) and not v.is_integer()]
+    written = [v for v in values if isinstance(v, str) and FRACTION.fullmatch(v.strip())]
+    measures += map(float, written if len(set(written)) > FEW * len(values) else ())  # few are grades
     several = [v for v in values if isinstance(v, list)]
     most = max(1, MANY * len(values))  # a single row is no kind of column
     if len(measures) > most:

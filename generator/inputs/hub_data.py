@@ -16,7 +16,7 @@ from generator.errors import SourceError
 from generator.inputs.held import make_scratch
 from generator.inputs.hub_requests import HubUnreachable, ask_hub
 from generator.inputs.hub_splits import Choice, choose_split, count_rows, name_reader
-from generator.inputs.leaves import load_choose_delimiter
+from generator.inputs.leaves import load_choose_form
 
 HEAD_BYTES = 8 << 20
 """How much of a file that is read from its beginning is fetched"""
@@ -223,7 +223,7 @@ def read_json_head(text: str, path: str) -> list[Any]:
 
 def read_csv_head(text: str, path: str) -> list[dict]:
     csv.field_size_limit(HEAD_BYTES)
-    mark = load_choose_delimiter()(text.partition("\n")[0])
+    mark = load_choose_form()(text.partition("\n")[0])["delimiter"]
     if mark != "," and ".tsv" not in path:  # datasets would load one column
         raise SourceError(f"--data {path} has {mark!r} between its columns", "take a copy of it with commas")
     return list(csv.DictReader(io.StringIO(text, newline=""), delimiter="\t" if ".tsv" in path else ","))

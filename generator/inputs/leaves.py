@@ -49,9 +49,9 @@ def load_open_batches() -> Callable:
 
 
 @cache
-def load_choose_delimiter() -> Callable[[str], str]:
-    """``choose_delimiter`` of the leaf that reads CSV files."""
-    return run_leaf("rows/csv", open_data=load_open_data()).choose_delimiter
+def load_choose_form() -> Callable[[str], dict]:
+    """``choose_form`` of the leaf that reads CSV files: keywords of csv.reader, by the first line."""
+    return run_leaf("rows/csv", open_data=load_open_data()).choose_form
 
 
 @cache

@@ -19,7 +19,7 @@ def read_rows(file: Path) -> Iterator[tuple[int, dict]]:
     with io.TextIOWrapper(packed, encoding="utf-8-sig", errors="surrogateescape", newline="") as lines:
         header = lines.readline()
         # strict: a quote that nobody closes would make one value of all that follows
-        reader = csv.DictReader(chain([header], lines), strict=True, delimiter=choose_delimiter(header))
+        reader = csv.DictReader(chain([header], lines), strict=True, **choose_form(header))
         names = list(reader.fieldnames or ())
         if len(set(names)) < len(names):  # a row would keep the last of them alone
             raise csv.Error(f"the first line has a column name twice: {', '.join(map(repr, names))}")
@@ -27,10 +27,14 @@ def read_rows(file: Path) -> Iterator[tuple[int, dict]]:
             yield reader.line_num, row
 
 
-def choose_delimiter(header: str) -> str:
-    """A tab, else what the first line has most of outside of quotes; a comma where it has none."""
+def choose_form(header: str) -> dict:
+    """Keywords of csv.reader, by what the first line has outside of quotes: a tab, else what is most often there, or a
+    comma; the spaces behind it belong to no value where they belong to no name.
+    """
     names = re.sub('"[^"]*"', "", header)
-    return "\t" if "\t" in names else max(",;|", key=names.count)
+    delimiter = "\t" if "\t" in names else max(",;|", key=names.count)
+    marks, spaced = names.count(delimiter), names.count(f"{delimiter} ")
+    return {"delimiter": delimiter, "skipinitialspace": 0 < marks == spaced}
 
 
 def parse_row(row: dict) -> dict:

@@ -46,7 +46,7 @@ DECODERS = ("bart", "bigbird_pegasus", "blenderbot", "blenderbot-small", "marian
 OWN: dict[str, dict] = {
     "axk1": SHARED_HEADS | {"n_group": 2, "topk_group": 2},
     "axk2": SHARED_HEADS,
-    "bailing_hybrid": GROUPS | {"layer_group_size": 2},
+    "bailing_hybrid": SHARED_HEADS | GROUPS | {"layer_group_size": 2},
     "beam": GROUPS,
     "cohere_compass_text": {"rope_parameters": {"full_attention": ROPE, "sliding_attention": ROPE}},
     "codegen": {"n_head": 4, "rotary_dim": 4},
@@ -63,6 +63,7 @@ OWN: dict[str, dict] = {
     "gptj": {"rotary_dim": 4},
     "helium": {"head_dim": 8},
     "kimi_linear": SHARED_HEADS,
+    "mimo_v2_flash": SHARED_HEADS,
     "xlm": {"emb_dim": 48},
     "xmod": {"default_language": "en_XX"},
     "zaya": {"num_experts_per_tok": 1},
@@ -211,8 +212,8 @@ def compare(project: Path, task: str, train: str) -> None:
 
     flags = {"seed": 0, "max_grad_norm": 1.0, "weight_decay": 0.1, "lr_scheduler_type": "constant", "warmup_steps": 0}
     of = Draw(task=task, train=train, parts=1, batch=4, steps=2, flags=flags)
-    if found := compare_with_stock(project, of):
-        raise AssertionError("; ".join(found))
+    if differences := compare_with_stock(project, of):
+        raise AssertionError("; ".join(differences))
 
 
 def run_training(project: Path, *flags: str, steps: int) -> None:

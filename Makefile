@@ -146,6 +146,7 @@ golden: setup
 
 validate: setup
 	$(BIN)/python benchmarks/validate.py $(MEASURED) --all
+	$(BIN)/python benchmarks/served.py
 
 # perfgen's own plan beside the fastest published run of each setting
 peers: setup

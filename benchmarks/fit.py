@@ -177,9 +177,9 @@ def find_bound(name: Name, value: float) -> str | None:
     return "lower" if value <= LOWER.get(name, 0.0) else None
 
 
-def fit(runs: list[Run], names: Sequence[Name], rounds: int, report=lambda text: None) -> float:
+def fit(runs: list, names: Sequence[Name], rounds: int, report=lambda text: None, loss=compute_loss) -> float:
     """Move one constant at a time up or down while the loss falls; steps shrink each round."""
-    best, step = compute_loss(runs), FIRST_STEP
+    best, step = loss(runs), FIRST_STEP
     for turn in range(rounds):
         if turn and turn % RESTART == 0:
             step = FIRST_STEP  # leave a poor valley that one constant alone could not
@@ -188,7 +188,7 @@ def fit(runs: list[Run], names: Sequence[Name], rounds: int, report=lambda text:
             for factor in (1 + step, 1 / (1 + step)):
                 value = max(min(start * factor, UPPER.get(name, math.inf)), LOWER.get(name, 0.0))
                 set_constant(name, value)
-                now = compute_loss(runs)
+                now = loss(runs)
                 if now < best - 1e-6:
                     best = now
                     break

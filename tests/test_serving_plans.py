@@ -621,7 +621,7 @@ def test_a_small_model_that_cannot_propose_is_refused(tmp_path):
 
 def test_a_choice_among_engines_that_are_nearly_as_fast_says_so():
     """The reason was one of training: the speed of larger micro-batches."""
-    document = plan_8b(hardware="1xrtx-4090", prompt_tokens=2048)
+    document = plan_8b(hardware="1xrtx-4090", allow=("quantization=torchao-int8",))
     why = next(decision.why for decision in document.decisions if decision.axis == "engine")
     assert "do not tell apart what is nearer than 13%" in why and "micro-batch" not in why
 

@@ -452,6 +452,15 @@ BANDWIDTH_REALISED = Constant(
     # TB/s, which is the same share (stas00/ml-engineering)
     "bytes moved over data-sheet bandwidth, share reached fitted",
 )
+_SERVING = (
+    "benchmarks/served.csv: vLLM of 2024 to 2026 on one device and over direct links (benchmarks/served.py --fit)"
+)
+READ_REALISED = Constant(
+    0.913,
+    "share of the data-sheet bandwidth at which an engine's replayed step reads weights, keys and values",
+    FITTED,
+    _SERVING,
+)
 NORM_PASSES = Constant(
     7,
     "float32 values read and written per element",
@@ -814,10 +823,16 @@ UNKNOWN_BLOCK_SECONDS = Constant(
     "ten fused operators of a block, each as long as a thread pool takes to start",
 )
 ENGINE_STEP_SECONDS = state_by_key(
-    {"vllm": 1.4e-3},
+    {"vllm": 0.39e-3, "vllm-0.8": 1.23e-3, "vllm-0": 2.52e-3},
     "seconds of host time between two steps: scheduling, sampling, detokenizing",
-    BY_HAND,
-    _ENGINE_ROWS + "; of 2023, and vLLM has since moved most of it beside the device's work",
+    FITTED,
+    _SERVING,
+)
+ENGINE_SEQUENCE_SECONDS = state_by_key(
+    {"vllm": 6e-6, "vllm-0.8": 4e-6, "vllm-0": 57e-6},
+    "seconds more of a step for each of its sequences",
+    FITTED,
+    _SERVING,
 )
 GENERATION_OPERATORS = Constant(
     49,

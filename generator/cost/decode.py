@@ -69,11 +69,12 @@ def compute_step(shape: Shape, run: Execution, rates: Rates, context: float) -> 
     batch = float(run.micro_batch)
     cache = compute_cache_bytes(shape, run, context) * count_cache_passes(shape, run)
     busy = compute_products_seconds(shape, run, rates, engine, batch)
-    busy += cache / (rates.bytes_per_s * engine.cache_realised)
+    busy += cache / find_cache_rate(rates, engine)
     busy = busy / run.tp + compute_slice_exchange_seconds(shape, run, rates, batch)
     busy += compute_expert_exchange_seconds(shape, run, rates, batch) + compute_offloaded_seconds(shape, run, rates)
     if run.engine:
-        return Step(busy, shape.layers * compute_block_seconds(run, rates, engine) + engine.step_seconds)
+        around = engine.step_seconds + engine.sequence_seconds * batch
+        return Step(busy, shape.layers * compute_block_seconds(run, rates, engine) + around)
     issue = compute_pass_issue_seconds(shape, run, rates)
     if run.compile and run.quant in OF_TORCHAO and not rates.on_cpu:
         busy += (
@@ -84,6 +85,11 @@ def compute_step(shape: Shape, run: Execution, rates: Rates, context: float) -> 
     # after each token generate waits to hear whether all answers have ended, before it issues anything more
     around = c.GENERATION_OPERATORS * rates.launch_seconds
     return Step(busy, compute_stall_seconds(issue, busy) + around)
+
+
+def find_cache_rate(rates: Rates, engine: Engine) -> float:
+    """Bytes of keys and values per second."""
+    return rates.read_bytes_per_s if engine.streams_weights else rates.bytes_per_s * engine.cache_realised
 
 
 def compute_offloaded_seconds(shape: Shape, run: Execution, rates: Rates) -> float:
@@ -110,7 +116,8 @@ def compute_products_seconds(shape: Shape, run: Execution, rates: Rates, engine:
     arithmetic = 2 * (rows - alone) * multiplied / rate
     read = count_weights_read(shape, run, rows) / find_read_rate(run, rates, engine, rows, kind)
     unpacked = compute_unpack_seconds(shape, run, rates, rows)
-    return unpacked + (read + arithmetic if rates.on_cpu else math.hypot(read, arithmetic))
+    apart = rates.on_cpu or engine.streams_weights
+    return unpacked + (read + arithmetic if apart else math.hypot(read, arithmetic))
 
 
 def find_product_dtype(run: Execution) -> str:
@@ -149,6 +156,8 @@ def find_read_rate(run: Execution, rates: Rates, engine: Engine, rows: float, ki
         realised = engine.reads / c.CPU_READ_REALISED if engine.reads else 1.0
         each = engine.thread_reads.get(kind)
         return min(rates.bytes_per_s * realised, each * (run.threads or 1) if each else math.inf)
+    if engine.streams_weights:
+        return rates.read_bytes_per_s
     if engine.vector_bytes and rows == 1:
         return min(rates.bytes_per_s, rates.vector * engine.vector_bytes)
     return rates.bytes_per_s

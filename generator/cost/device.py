@@ -40,6 +40,8 @@ class Rates:
     products: dict[str, float]
     vector: float
     bytes_per_s: float
+    read_bytes_per_s: float
+    """of products with few rows in an engine's replayed step, which read weights and write next to nothing"""
     elementwise_bytes_per_s: float
     l2_bytes: float
     l2_gain: float
@@ -131,6 +133,7 @@ def compute_accelerator_rates(device: Device) -> dict:
     return {
         "products": products,
         "bytes_per_s": reached,
+        "read_bytes_per_s": reached if measured else bandwidth * c.READ_REALISED,
         "elementwise_bytes_per_s": reached,
         "l2_bytes": float(device.l2_bytes or bandwidth * c.UNKNOWN_L2_SECONDS),
         "l2_gain": float(select_by_architecture(device, c.L2_GAIN)),
@@ -215,6 +218,7 @@ def compute_cpu_rates(device: Device, cores: int) -> dict:
     return {
         "products": products,
         "bytes_per_s": bandwidth * c.CPU_READ_REALISED,
+        "read_bytes_per_s": bandwidth * c.CPU_READ_REALISED,
         "elementwise_bytes_per_s": bandwidth * c.CPU_ELEMENTWISE_REALISED,
         "l2_bytes": 0.0,  # its caches are in the measured bandwidth
         "l2_gain": 1.0,

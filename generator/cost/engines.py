@@ -23,6 +23,10 @@ class Engine:
     """beyond moving and multiplying, per block and step"""
     step_seconds: float = 0.0
     """of the host, between two steps"""
+    sequence_seconds: float = 0.0
+    """of the host or of small kernels, more for each sequence of a step"""
+    streams_weights: bool = False
+    """its step reads weights and caches faster than kernels copy, and multiplies after it has read"""
     vector_bytes: float = 0.0
     """bytes of weights that they read at most per float32 operation of the vector units meanwhile; 0: no such bound"""
     cache_realised: float = 1.0
@@ -99,21 +103,34 @@ def list_cpu_formats(engine: str) -> dict[str, Any]:
 
 
 PAGED = Engine(replays=True, mixes_prompts=True, block_tokens=int(c.PAGE_TOKENS))
+
+
+def describe_vllm(version: str) -> Engine:
+    """As it is today, and of published runs of its first engine and of before its scheduler worked beside the device."""
+    return replace(
+        PAGED,
+        streams_weights=True,
+        step_seconds=c.ENGINE_STEP_SECONDS[version],
+        sequence_seconds=c.ENGINE_SEQUENCE_SECONDS[version],
+        memory_share=c.VLLM_MEMORY_SHARE,
+        batched_tokens=int(c.VLLM_BATCHED_TOKENS),
+        most_sequences=int(c.VLLM_SEQUENCES),
+    )
+
+
 ENGINES: Mapping[str, Engine] = {
     "": Engine(
         holds_what_code_hands_on=True,
         cache_realised=c.CACHE_REALISED,
         **list_cpu_formats(""),
     ),
-    "vllm": replace(
-        PAGED,
-        step_seconds=c.ENGINE_STEP_SECONDS["vllm"],
+    **{version: describe_vllm(version) for version in c.ENGINE_STEP_SECONDS},
+    "sglang": Engine(
+        streams_weights=True,
+        replays=True,
+        mixes_prompts=True,
         memory_share=c.VLLM_MEMORY_SHARE,
         batched_tokens=int(c.VLLM_BATCHED_TOKENS),
-        most_sequences=int(c.VLLM_SEQUENCES),
-    ),
-    "sglang": Engine(
-        replays=True, mixes_prompts=True, memory_share=c.VLLM_MEMORY_SHARE, batched_tokens=int(c.VLLM_BATCHED_TOKENS)
     ),
     "tensorrt-llm": Engine(
         replays=True,

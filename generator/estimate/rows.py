@@ -197,6 +197,8 @@ SERVED_BY = {
     "autoawq": "autoawq",
 }
 """rows of ``generator.cost.engines.ENGINES``, by how a row's framework begins"""
+VLLM_SINCE = {"": "vllm-0", "2025-02": "vllm-0.8", "2026-01": "vllm"}
+"""its second engine is the default since 0.8, scheduling beside the device since 0.14"""
 FLASH_IN_LLAMA_CPP = "2025-09"
 """since when llama.cpp takes flash attention by itself where its device has it (--flash-attn auto)"""
 
@@ -252,6 +254,8 @@ def _read_execution(get, spec: ModelSpec, device: Device, memory_bytes: float) -
             raise Uncostable("the prompt's time is in the speed, and its length is not stated")
         framework = get("framework", "").lower()
         engine = next((name for words, name in SERVED_BY.items() if framework.startswith(words)), "")
+        if engine == "vllm" and date:
+            engine = max((since, version) for since, version in VLLM_SINCE.items() if since <= date)[1]
         if engine:
             common["compile"] = "reduce-overhead"
         if engine == "llama-cpp" and date < FLASH_IN_LLAMA_CPP:

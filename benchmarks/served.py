@@ -1,0 +1,155 @@
+"""Steps of served models that others published, beside what the cost model says of them.
+
+python benchmarks/served.py [--json | --fit]     by table and by device; --json: every row; --fit: the constants anew
+
+benchmarks/served.csv has vLLM's runs, one a line, with the commit or the page that each was read from. ``measured`` says what
+``seconds`` are: ``step``, the median time between two tokens while so many requests (micro_batch) were in the server; ``users``, the
+same on average, prompts of others included; ``answer``, of a batch from its prompts to its last tokens. The constants READ_REALISED,
+ENGINE_STEP_SECONDS and ENGINE_SEQUENCE_SECONDS are fitted on single devices and on those with direct links.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import statistics
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from benchmarks.fit import CAP, Name, fit, read_constant, set_constant
+from benchmarks.validate import compute_percentile
+from generator.cost import CostModel
+from generator.cost.decode import compute_step
+from generator.cost.serving import compute_serving
+from generator.estimate.rows import TableRow, read_row
+
+TABLE = Path(__file__).resolve().with_suffix(".csv")
+PRIOR: dict[Name, float] = {
+    "READ_REALISED": 0.85,
+    ("ENGINE_STEP_SECONDS", "vllm"): 1e-3,
+    ("ENGINE_STEP_SECONDS", "vllm-0.8"): 1e-3,
+    ("ENGINE_STEP_SECONDS", "vllm-0"): 1e-3,
+    ("ENGINE_SEQUENCE_SECONDS", "vllm"): 10e-6,
+    ("ENGINE_SEQUENCE_SECONDS", "vllm-0.8"): 10e-6,
+    ("ENGINE_SEQUENCE_SECONDS", "vllm-0"): 10e-6,
+}
+"""where a fit starts"""
+ROUNDS = 27
+
+
+class Figure(NamedTuple):
+    row: dict[str, str]
+    measured: float
+    predicted: float
+    """seconds, both"""
+
+    @property
+    def ratio(self) -> float:
+        return self.predicted / self.measured
+
+
+def list_figures(table: Path = TABLE) -> Iterator[Figure]:
+    models: dict[tuple, CostModel] = {}
+    with table.open(encoding="utf-8", newline="") as rows:
+        for row in csv.DictReader(rows):
+            stated = read_row(row)
+            key = stated.device.id, stated.memory_bytes, stated.spec
+            if key not in models:
+                models[key] = CostModel(stated.device, stated.spec, device_memory_bytes=stated.memory_bytes)
+            yield Figure(row, float(row["seconds"]), predict_seconds(row["measured"], stated, models[key]))
+
+
+def predict_seconds(measured: str, stated: TableRow, model: CostModel) -> float:
+    """Of a row of the table, what its ``measured`` says."""
+    run = stated.execution
+    if measured == "step":
+        step = compute_step(model.shape, run, model.rates, run.seq_len + run.new_tokens / 2)
+        return step.busy + step.beyond
+    if measured == "users":
+        return compute_serving(model.shape, run.but(continuous=True), model.rates).seconds_per_token
+    return model.estimate(run).step_seconds
+
+
+def is_apart(row: dict[str, str]) -> bool:
+    """Boards at 63 % of their power, and one whose host takes 11 ms a step even with a model of 1.5 billion parameters."""
+    return bool(row["notes"]) or (row["device"] == "rtx-4090" and "1.5B" in row["model"])
+
+
+def is_fitted(row: dict[str, str]) -> bool:
+    """Whether the constants may follow it: what links without direct reads take is no engine's."""
+    return not is_apart(row) and (row["tp"] == "1" or "-sxm" in row["device"])
+
+
+def compute_loss(runs: list[tuple[dict[str, str], TableRow]]) -> float:
+    """The mean of log errors, each at most CAP."""
+    models: dict[tuple, CostModel] = {}
+    errors = []
+    for row, stated in runs:
+        key = stated.device.id, stated.memory_bytes, stated.spec
+        if key not in models:  # its rates hold constants
+            models[key] = CostModel(stated.device, stated.spec, device_memory_bytes=stated.memory_bytes)
+        predicted = predict_seconds(row["measured"], stated, models[key])
+        errors.append(min(abs(math.log(predicted / float(row["seconds"]))), CAP))
+    return statistics.fmean(errors)
+
+
+def fit_constants() -> None:
+    runs = [(f.row, read_row(f.row)) for f in list_figures() if is_fitted(f.row)]
+    for name, value in PRIOR.items():
+        set_constant(name, value)
+    fit(runs, list(PRIOR), ROUNDS, print, compute_loss)
+    for name in PRIOR:
+        print(f"{name if isinstance(name, str) else '.'.join(name):34} {read_constant(name):.3g}")
+
+
+def name_source(row: dict[str, str]) -> str:
+    return row["source"].split("@")[0]
+
+
+def show(figures: list[Figure]) -> None:
+    print(f"{'predicted over measured':<58} rows  median      P10   P90   median error    P95")
+    by_source: dict[str, list[Figure]] = defaultdict(list)
+    by_device: dict[str, list[Figure]] = defaultdict(list)
+    for figure in figures:
+        row = figure.row
+        by_source[name_source(row)].append(figure)
+        by_device[
+            f"{row['framework'].partition(' ')[0]} {row['software_date'][:4]}, {row['tp']} x {row['device']}"
+        ].append(figure)
+    for groups in (by_source, by_device):
+        for name, members in sorted(groups.items()):
+            print(describe_group(name, members))
+        print()
+    print(describe_group("all", figures))
+
+
+def describe_group(name: str, members: list[Figure]) -> str:
+    ratios = sorted(f.ratio for f in members)
+    errors = [abs(x - 1) for x in ratios]
+    low, high = compute_percentile(ratios, 0.1), compute_percentile(ratios, 0.9)
+    middle, worst = statistics.median(errors), compute_percentile(errors, 0.95)
+    return f"{name:<58} {len(members):4}  {statistics.median(ratios):6.2f}   {low:6.2f} {high:5.2f}         {middle:6.1%} {worst:6.1%}"
+
+
+def main() -> None:
+    if "--fit" in sys.argv[1:]:
+        fit_constants()
+        return
+    figures = list(list_figures())
+    if "--json" in sys.argv[1:]:
+        listed = [
+            {**f.row, "predicted_seconds": float(f"{f.predicted:.5g}"), "ratio": round(f.ratio, 3)} for f in figures
+        ]
+        print(json.dumps(listed, indent=1))
+    else:
+        show(figures)
+
+
+if __name__ == "__main__":
+    main()

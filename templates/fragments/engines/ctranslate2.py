@@ -90,7 +90,7 @@ class Engine(EngineThread):
 
     def close(self) -> None:
         super().close()
-        del self.generator  # its threads end now: at the end of the interpreter they could not free what is Python's
+        vars(self).pop("generator", None)  # its threads end now: later they could not free what is Python's
 
 
 def describe(sampling: Sampling) -> dict:

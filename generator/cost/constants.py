@@ -822,18 +822,16 @@ UNKNOWN_BLOCK_SECONDS = Constant(
     ASSUMED,
     "ten fused operators of a block, each as long as a thread pool takes to start",
 )
-ENGINE_STEP_SECONDS = state_by_key(
-    {"vllm": 0.39e-3, "vllm-0.8": 1.23e-3, "vllm-0": 2.52e-3},
-    "seconds of host time between two steps: scheduling, sampling, detokenizing",
-    FITTED,
-    _SERVING,
-)
-ENGINE_SEQUENCE_SECONDS = state_by_key(
-    {"vllm": 6e-6, "vllm-0.8": 4e-6, "vllm-0": 57e-6},
-    "seconds more of a step for each of its sequences",
-    FITTED,
-    _SERVING,
-)
+_STEP = "seconds of host time between two steps: scheduling, sampling, detokenizing"
+_OF_SEQUENCE = "seconds more of a step for each of its sequences"
+ENGINE_STEP_SECONDS = {
+    **state_by_key({"vllm": 0.39e-3, "vllm-0.8": 1.23e-3, "vllm-0": 2.52e-3}, _STEP, FITTED, _SERVING),
+    "vllm-0.6": Constant(1.4e-3, _STEP, BY_HAND, _ENGINE_ROWS + "; with steps planned several at once"),
+}
+ENGINE_SEQUENCE_SECONDS = {
+    **state_by_key({"vllm": 6e-6, "vllm-0.8": 4e-6, "vllm-0": 57e-6}, _OF_SEQUENCE, FITTED, _SERVING),
+    "vllm-0.6": Constant(0.0, _OF_SEQUENCE, ASSUMED, "the same row: one sequence"),
+}
 GENERATION_OPERATORS = Constant(
     49,
     "operators of a new token outside of the blocks",

@@ -197,8 +197,8 @@ SERVED_BY = {
     "autoawq": "autoawq",
 }
 """rows of ``generator.cost.engines.ENGINES``, by how a row's framework begins"""
-VLLM_SINCE = {"": "vllm-0", "2025-02": "vllm-0.8", "2026-01": "vllm"}
-"""its second engine is the default since 0.8, scheduling beside the device since 0.14"""
+VLLM_SINCE = {"": "vllm-0", "2024-09": "vllm-0.6", "2025-02": "vllm-0.8", "2026-01": "vllm"}
+"""0.6 plans several steps at once, its second engine is the default since 0.8, scheduling beside the device since 0.14"""
 FLASH_IN_LLAMA_CPP = "2025-09"
 """since when llama.cpp takes flash attention by itself where its device has it (--flash-attn auto)"""
 

@@ -478,7 +478,8 @@ def test_unstated_batch_and_lengths_of_a_served_batch_are_refused():
         ({"framework": "TensorRT-LLM 1.0", "quant": "fp8"}, "tensorrt-llm", "float8"),
         ({"framework": "vLLM", "quant": "awq"}, "vllm", "gptq-4bit"),
         ({"framework": "vLLM 0.9.1", "software_date": "2025-06"}, "vllm-0.8", "none"),
-        ({"framework": "vLLM", "software_date": "2024-09"}, "vllm-0", "none"),
+        ({"framework": "vLLM", "software_date": "2024-10"}, "vllm-0.6", "none"),
+        ({"framework": "vLLM", "software_date": "2023-09"}, "vllm-0", "none"),
     ],
 )
 def test_engine_and_format_in_the_words_of_the_source(change, engine, quant):

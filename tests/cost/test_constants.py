@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.served import PRIOR
 from generator.cost import constants as c
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -49,7 +50,8 @@ def test_a_constant_has_unit_basis_and_source(name):
 
 def test_what_says_fitted_is_what_the_fit_moves():
     fit = load_fit()
-    assert {name for name, constant in CONSTANTS.items() if constant.basis == c.FITTED} == {*fit.FITTED, *fit.SERVED}
+    moved = {*fit.FITTED, *fit.SERVED, *PRIOR}
+    assert {name for name, constant in CONSTANTS.items() if constant.basis == c.FITTED} == moved
 
 
 def test_a_constant_at_a_bound_of_the_fit_says_so():

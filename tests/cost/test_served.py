@@ -17,8 +17,8 @@ def figures() -> list[Figure]:
 GROUPS = {
     "today's engine, one device": (lambda r: r["software_date"] >= "2025" and r["tp"] == "1", 0.07, 0.25),
     "today's engine, direct links": (lambda r: r["software_date"] >= "2025-02" and "-sxm" in r["device"], 0.05, 0.15),
-    "its first engine, one device": (lambda r: r["software_date"] < "2025" and r["tp"] == "1", 0.07, 0.25),
-    "its first engine, direct links": (lambda r: r["software_date"] < "2025" and r["tp"] != "1", 0.14, 0.35),
+    "its first engine, one device": (lambda r: r["software_date"] < "2024-09" and r["tp"] == "1", 0.07, 0.25),
+    "its first engine, direct links": (lambda r: r["software_date"] < "2024-09" and r["tp"] != "1", 0.14, 0.35),
     "no direct links": (lambda r: "rtx-4090" in r["device"] and r["tp"] != "1", 0.25, 0.45),
 }
 

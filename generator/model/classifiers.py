@@ -13,6 +13,7 @@ CLASSIFIED = frozenset(
     | {"nomic_bert", "nystromformer", "olmo", "olmo2", "olmo3", "openai-gpt", "opt", "persimmon", "phi", "phi3"}
     | {"phimoe", "qwen2", "qwen2_moe", "qwen3", "qwen3_5_text", "qwen3_moe", "qwen3_next", "rembert", "roberta"}
     | {"roberta-prelayernorm", "roc_bert", "roformer", "seed_oss", "smollm3", "squeezebert", "stablelm"}
+    | {"axk1", "axk2", "cohere_compass_text", "esmc", "gemma3", "jina_embeddings_v3", "ultrabert"}
     | {"starcoder2", "xlm", "xlm-roberta", "xlm-roberta-xl", "xlnet", "xmod", "yoso", "zamba", "zamba2"}
 )
 """Types of encoders and decoders that AutoModelForSequenceClassification takes (Transformers 5.23,

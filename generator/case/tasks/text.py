@@ -5,6 +5,7 @@ from __future__ import annotations
 from generator.case.tasks.automatic_speech_recognition import SPEECH_TYPES
 from generator.case.tasks.task import Refusal
 from generator.model import ModelSpec
+from generator.model.classifiers import CLASSIFIED
 
 
 def explain_no_decoder(model: ModelSpec, asked: str, trained: bool) -> Refusal | None:
@@ -14,6 +15,8 @@ def explain_no_decoder(model: ModelSpec, asked: str, trained: bool) -> Refusal |
         return None
     if model.kind != "encoder":
         return f"{asked} needs a decoder-only model, and {name} is {model.kind}", suggest_use(model, trained)
+    if model.model_type not in CLASSIFIED:  # of series, proteins, pages: no encoder of texts alone
+        return f"{asked} needs a decoder of text, and {name} is none", suggest_use(model, trained)
     if trained:
         return (
             f"{asked} needs a decoder, and {name} is an encoder",

@@ -9,9 +9,14 @@ from generator.model.classifiers import CLASSIFIED, HEAD
 
 def explain_model(model: ModelSpec, asked: str, trained: bool) -> Refusal | None:
     """Why it has no head for labels, or none that was trained."""
-    if model.kind not in ("encoder", "decoder") or model.model_type not in CLASSIFIED:
+    if model.kind not in ("encoder", "decoder"):
         return (
-            f"{asked} needs an encoder or a decoder of text that Transformers has a classifier of, and {name_model(model)} is none",
+            f"{asked} needs an encoder or a decoder of text, and {name_model(model)} is {model.kind}",
+            "give another model, such as a BERT or a Llama",
+        )
+    if model.model_type not in CLASSIFIED:
+        return (
+            f"{asked} needs a head for labels, and of {name_model(model)} perfgen knows none in Transformers",
             "give another model, such as a BERT or a Llama",
         )
     if trained and not suits(model):

@@ -291,6 +291,14 @@ def test_a_token_without_an_embedding_is_refused(tmp_path, model, load_data):
         data.check_tokens(tokenizer, config, rows)
 
 
+def test_a_model_of_characters_has_no_number_of_embeddings(tmp_path, model, load_data):
+    """CANINE hashes them: its config has no vocab_size, and the run ended in an AttributeError."""
+    from transformers import AutoTokenizer, CanineConfig
+
+    data = load_data(render_project(tmp_path, model, "question.tsv"))
+    data.check_tokens(AutoTokenizer.from_pretrained(model), CanineConfig(), [{"input_ids": [1, 2]}])
+
+
 def test_an_edit_of_the_code_that_makes_examples_makes_them_again(tmp_path, model, load_data):
     """`datasets` looks at no code outside of a script: its cache would train on what the code made before."""
     project = render_project(tmp_path, model, "question.tsv")

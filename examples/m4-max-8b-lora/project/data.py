@@ -223,7 +223,7 @@ def check_size(dataset, args) -> None:
 def check_tokens(tokenizer, config, *datasets) -> None:
     """Every token needs an embedding: without, a device fails in an assertion that names nothing."""
     tokens = {number: token for token, number in tokenizer.get_vocab().items()}
-    embeddings = config.get_text_config().vocab_size
+    embeddings = getattr(config.get_text_config(), "vocab_size", max(tokens) + 1)  # CANINE hashes characters
     if max(tokens) < embeddings:
         return
     highest = max(max(row["input_ids"], default=0) for rows in datasets if rows is not None for row in rows)

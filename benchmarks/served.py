@@ -4,8 +4,9 @@ python benchmarks/served.py [--json | --fit]     by table and by device; --json:
 
 benchmarks/served.csv has vLLM's runs, one a line, with the commit or the page that each was read from. ``measured`` says what
 ``seconds`` are: ``step``, the median time between two tokens while so many requests (micro_batch) were in the server; ``users``, the
-same on average, prompts of others included; ``answer``, of a batch from its prompts to its last tokens. The constants READ_REALISED,
-ENGINE_STEP_SECONDS and ENGINE_SEQUENCE_SECONDS are fitted on single devices and on those with direct links.
+same on average, prompts of others included; ``answer``, of a batch from its prompts to its last tokens; ``first``, the mean time to a
+request's first token. The constants READ_REALISED, ENGINE_STEP_SECONDS and ENGINE_SEQUENCE_SECONDS are fitted on steps and answers of
+single devices and of those with direct links.
 """
 
 from __future__ import annotations
@@ -71,8 +72,9 @@ def predict_seconds(measured: str, stated: TableRow, model: CostModel) -> float:
     if measured == "step":
         step = compute_step(model.shape, run, model.rates, run.seq_len + run.new_tokens / 2)
         return step.busy + step.beyond
-    if measured == "users":
-        return compute_serving(model.shape, run.but(continuous=True), model.rates).seconds_per_token
+    if measured in ("users", "first"):
+        serving = compute_serving(model.shape, run.but(continuous=True), model.rates)
+        return serving.ttft_seconds if measured == "first" else serving.seconds_per_token
     return model.estimate(run).step_seconds
 
 
@@ -83,7 +85,7 @@ def is_apart(row: dict[str, str]) -> bool:
 
 def is_fitted(row: dict[str, str]) -> bool:
     """Whether the constants may follow it: what links without direct reads take is no engine's."""
-    return not is_apart(row) and (row["tp"] == "1" or "-sxm" in row["device"])
+    return row["measured"] != "first" and not is_apart(row) and (row["tp"] == "1" or "-sxm" in row["device"])
 
 
 def compute_loss(runs: list[tuple[dict[str, str], TableRow]]) -> float:
@@ -116,7 +118,9 @@ def show(figures: list[Figure]) -> None:
     print(f"{'predicted over measured':<58} rows  median      P10   P90   median error    P95")
     by_source: dict[str, list[Figure]] = defaultdict(list)
     by_device: dict[str, list[Figure]] = defaultdict(list)
-    for figure in figures:
+    firsts = [f for f in figures if f.row["measured"] == "first"]
+    steps = [f for f in figures if f not in firsts]
+    for figure in steps:
         row = figure.row
         by_source[name_source(row)].append(figure)
         by_device[
@@ -126,7 +130,8 @@ def show(figures: list[Figure]) -> None:
         for name, members in sorted(groups.items()):
             print(describe_group(name, members))
         print()
-    print(describe_group("all", figures))
+    print(describe_group("all steps and answers", steps))
+    print(describe_group("times to a first token, one device", firsts))
 
 
 def describe_group(name: str, members: list[Figure]) -> str:

@@ -25,6 +25,8 @@ class Engine:
     """of the host, between two steps"""
     sequence_seconds: float = 0.0
     """of the host or of small kernels, more for each sequence of a step"""
+    request_seconds: float = 0.0
+    """of the server, before the first token of a request and beside the steps"""
     streams_weights: bool = False
     """its step reads weights and caches faster than kernels copy, and multiplies after it has read"""
     vector_bytes: float = 0.0
@@ -112,6 +114,7 @@ def describe_vllm(version: str) -> Engine:
         streams_weights=version != "vllm-0.6",
         step_seconds=c.ENGINE_STEP_SECONDS[version],
         sequence_seconds=c.ENGINE_SEQUENCE_SECONDS[version],
+        request_seconds=c.ENGINE_REQUEST_SECONDS["vllm"],
         memory_share=c.VLLM_MEMORY_SHARE,
         batched_tokens=int(c.VLLM_BATCHED_TOKENS),
         most_sequences=int(c.VLLM_SEQUENCES),

@@ -77,12 +77,15 @@ def compute_prompt_seconds(shape: Shape, run: Execution, rates: Rates, decoding:
 def compute_first_seconds(
     shape: Shape, run: Execution, rates: Rates, active: Execution, step: Step, seconds: float
 ) -> float:
-    """From a request to its first token, where nobody else waits: half a step until the next begins, then its own prompt, in
-    parts as large as a step takes beside the others' tokens."""
+    """From a request to its first token, where nobody else waits: half a step until the next begins, then the steps beside the others'
+    tokens that its prompt takes, and what it adds to them. Of one user alone the server waits."""
     engine = find_engine(run.engine)
     alone = compute_prefill_seconds(shape, run.but(micro_batch=1), rates)
+    if run.micro_batch == 1:
+        return engine.request_seconds + alone + step.beyond
     if not engine.mixes_prompts:
         return seconds / 2 + alone
     room = max(1.0, engine.batched_tokens - active.micro_batch) if engine.batched_tokens else float(run.seq_len)
     steps = -(-run.seq_len // room)
-    return seconds / 2 + alone + steps * (step.busy + step.beyond)
+    added = compute_prompt_seconds(shape, run, rates, active.micro_batch)
+    return engine.request_seconds + seconds / 2 + steps * (step.busy + step.beyond) + added

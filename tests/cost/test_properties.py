@@ -172,8 +172,8 @@ def test_same_input_same_estimate(cost, run):
 def test_checkpointing_never_needs_more_memory_and_never_saves_time(cost, run):
     every = replace(run, checkpoint_every=1, compile=None)
     none = replace(run, checkpoint_every=0, compile=None)
-    # 1 %: what a CPU's allocator keeps of recomputed blocks shows where a block keeps next to nothing
-    assert cost.estimate(every).peak_memory_gib <= cost.estimate(none).peak_memory_gib * 1.01 + 1e-6
+    # 2 %: what a CPU's allocator keeps of recomputed blocks shows where a block keeps next to nothing
+    assert cost.estimate(every).peak_memory_gib <= cost.estimate(none).peak_memory_gib * 1.02 + 1e-6
     assert cost.estimate(every).step_seconds >= cost.estimate(none).step_seconds * 0.999
 
 

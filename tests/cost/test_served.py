@@ -26,14 +26,22 @@ GROUPS = {
 @pytest.mark.parametrize("group", GROUPS)
 def test_steps_of_served_models(figures, group):
     belongs, middle, worst = GROUPS[group]
-    errors = [abs(f.ratio - 1) for f in figures if belongs(f.row) and not is_apart(f.row)]
+    steps = [f for f in figures if f.row["measured"] != "first"]
+    errors = [abs(f.ratio - 1) for f in steps if belongs(f.row) and not is_apart(f.row)]
     assert len(errors) >= 8
     assert statistics.median(errors) <= middle
     assert max(errors) <= worst
 
 
+def test_times_to_a_first_token(figures):
+    ratios = [f.ratio for f in figures if f.row["measured"] == "first" and not is_apart(f.row)]
+    assert len(ratios) > 40
+    assert 0.9 < statistics.median(ratios) < 1.1
+    assert statistics.median(abs(x - 1) for x in ratios) < 0.1
+
+
 def test_what_is_kept_apart_is_little(figures):
-    assert sum(is_apart(f.row) for f in figures) <= 0.06 * len(figures)
+    assert sum(is_apart(f.row) for f in figures) <= 0.07 * len(figures)
 
 
 def test_more_users_take_longer_steps(figures):

@@ -295,7 +295,7 @@ def test_experts_over_the_devices_of_all_copies():
     assert held["whole"] == pytest.approx(2 * 46_702_792_704)
     assert held["divided"] == pytest.approx(2 * (46_702_792_704 - experts * 7 / 8), rel=1e-6)
     whole, divided = (cost.estimate(each).seconds_per_token for each in (run, run.but(dp=8, ep=8)))
-    read = experts * 2 * 7 / 8 / cost.rates.bytes_per_s
+    read = experts * 2 * 7 / 8 / cost.rates.read_bytes_per_s
     exchanged = 2 * 32 * (c.ONE_SHOT_SECONDS + 32 * 4096 * 2 * 2 * 7 / 8 / (450e9 * c.ONE_SHOT_REALISED))
     assert whole - divided == pytest.approx(read - exchanged, rel=0.05)
 

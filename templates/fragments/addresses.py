@@ -37,7 +37,7 @@ def find_source(host: str) -> str | None:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
             probe.connect((host, 9))
             return probe.getsockname()[0]
-    except OSError:
+    except (OSError, UnicodeError):  # no name can be so
         return None
 
 
@@ -69,7 +69,7 @@ def resolve(host: str) -> set[str]:
     """What gloo would listen at."""
     try:
         return {str(entry[4][0]) for entry in socket.getaddrinfo(host, None, socket.AF_INET)}
-    except OSError:
+    except (OSError, UnicodeError):
         return set()
 
 

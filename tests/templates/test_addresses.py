@@ -124,3 +124,9 @@ def test_nothing_is_guessed(addresses, monkeypatch, capsys, tmp_path):
     addresses.main()
     output = capsys.readouterr()
     assert output.out == "" and "is not clear" in output.err and "GLOO_SOCKET_IFNAME" in output.err
+
+
+@pytest.mark.parametrize("name", ["node-1..lan", "x" * 80])
+def test_what_no_host_can_be_called_stands_for_nothing(load, name):
+    leaf = load("addresses")
+    assert leaf.find_source(name) is None and leaf.resolve(name) == set()

@@ -16,20 +16,21 @@ pytestmark = [pytest.mark.slow, pytest.mark.core]
 SOON = "read_timeout=10,join_timeout=10"
 
 
-def start(folder: Path, name: str, address: str, port: int) -> subprocess.Popen[str]:
+def start(folder: Path, name: str, address: str, port: int, nodes: int = 2) -> subprocess.Popen[str]:
     folder = folder / name
-    folder.mkdir()
+    folder.mkdir(exist_ok=True)
     shutil.copy(FRAGMENTS / "quiet_imports.py", folder)
     text = (FRAGMENTS / "meeting.py").read_text(encoding="utf-8")
-    for slow, fast in (("TOLD_SECONDS = 30.0", "TOLD_SECONDS = 2.0"), ("socket.gethostname()", f"'{name}'")):
+    seconds = (("TOLD_SECONDS = 30.0", "TOLD_SECONDS = 2.0"), ("SILENT_SECONDS = 600.0", "SILENT_SECONDS = 5.0"))
+    for slow, fast in (*seconds, ("socket.gethostname()", f"'{name}'")):
         assert slow in text
         text = text.replace(slow, fast, 1)
     (folder / "meeting.py").write_text(text, encoding="utf-8")
     (folder / "program.py").write_text("import os\nprint('rank', os.environ['RANK'])\n", encoding="utf-8")
-    words = ["--nnodes", "2", "--nproc-per-node", "1", "--local-addr", "localhost", "--rdzv-backend", "c10d"]
+    words = ["--nnodes", str(nodes), "--nproc-per-node", "1", "--local-addr", "localhost", "--rdzv-backend", "c10d"]
     words += ["--rdzv-conf", SOON, "--rdzv-endpoint", f"{address}:{port}", "program.py"]
     return subprocess.Popen(
-        [sys.executable, "meeting.py", "--nodes", "2", "--port", str(port), "torchrun", *words],
+        [sys.executable, "meeting.py", "--nodes", str(nodes), "--port", str(port), "torchrun", *words],
         cwd=folder,
         env={**os.environ, "MASTER_ADDR": address, "OMP_NUM_THREADS": "1"},
         stdout=subprocess.PIPE,
@@ -72,3 +73,44 @@ def test_a_first_node_that_is_not_reached_is_named_with_the_reason(tmp_path):
     assert "ame" in last.rpartition(": ")[2] and advice.startswith(
         "MASTER_ADDR is to be"
     )  # of a name, or its resolution
+
+
+def test_a_program_that_has_the_port_and_says_nothing_is_no_launcher(tmp_path):
+    with socket.create_server(("localhost", 0)) as program:  # torchrun listens to it for ever
+        port = program.getsockname()[1]
+        node = start(tmp_path, "node-1", "localhost", port)
+        _, said = node.communicate(timeout=200)
+    last, advice = said.splitlines()[-2:]
+    assert node.returncode == 1 and "Traceback" not in said, said
+    assert last == f"meeting.py: what node-1 has reached at localhost:{port} does not answer as a launcher does"
+    assert said.count(last) > 1 and advice.startswith("Another program has that port")
+
+
+def read_until(node: subprocess.Popen[str], text: str) -> None:
+    assert node.stderr and any(text in line for line in node.stderr)
+
+
+def test_a_node_that_is_started_again_counts_once(tmp_path):
+    port = choose_port()
+    first = start(tmp_path, "node-1", "localhost", port, nodes=3)
+    try:
+        read_until(first, "1 of 3 nodes")
+        again = start(tmp_path, "node-2", "localhost", port, nodes=3)
+        read_until(first, "2 of 3 nodes")
+        again.kill()
+        again.communicate()
+        again = start(tmp_path, "node-2", "localhost", port, nodes=3)
+        _, said = again.communicate(timeout=200)
+        assert f"meeting.py: 2 of 3 nodes have come to localhost:{port}: node-1, node-2" in said.splitlines()
+    finally:
+        first.kill()
+        first.communicate()
+
+
+@pytest.mark.parametrize("name", ["", " ", "tcp://node-1", "node-1..lan", "x" * 80])
+def test_what_no_host_can_be_called_is_refused_at_once(tmp_path, name):
+    node = start(tmp_path, "node-1", name, 29500)
+    _, said = node.communicate(timeout=200)
+    refusal, advice = said.splitlines()
+    assert node.returncode == 1 and refusal.startswith(f"meeting.py: MASTER_ADDR is {name!r}, ")
+    assert advice.startswith("MASTER_ADDR is to be")

@@ -539,7 +539,7 @@ def generate(**changes):
 
 @pytest.mark.parametrize(
     ("engine", "milliseconds"),
-    [("vllm", 11.0), ("tensorrt-llm", 9.8), ("gpt-fast", 9.5), ("deepspeed-mii", 12.3), ("ctranslate2", 17.9)],
+    [("vllm-0.6", 11.0), ("tensorrt-llm", 9.8), ("gpt-fast", 9.5), ("deepspeed-mii", 12.3), ("ctranslate2", 17.9)],
 )
 def test_engines_decode_as_published(engine, milliseconds):
     """Llama-2-7B in 16 bits, one A100, batch 1 (more/infer_small_sources, more/infer_gptfast); Transformers takes 21.6."""

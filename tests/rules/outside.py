@@ -42,7 +42,7 @@ OUT_OF_SCOPE: dict[str, tuple[str, tuple[str, ...]]] = {
     "R049": (
         "the limit of locked memory is not read: DeepSpeed and FSDP2 are left to pin as they do (containers of several nodes "
         "lift it, for RDMA: tests/test_containers.py)",
-        ("RLIMIT", "lockable_bytes"),
+        ("RLIMIT_MEMLOCK", "lockable_bytes"),
     ),
     # parallelism
     "R216": (

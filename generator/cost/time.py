@@ -81,6 +81,8 @@ def compute_training_seconds(
     # a CPU issues and computes with the same cores
     stall = issue if rates.on_cpu else compute_stall_seconds(issue, device, run.tp)
     fetched = compute_fetch_seconds(shape, run, rates, micro.again)
+    # while it waits for weights, what goes the other way or between devices goes on: else a slower product would make a shorter step
+    lasting = max(device + stall, fetched)
     n = float(run.accumulation)
     seconds = {
         **{name: n * value for name, value in computed.items()},
@@ -90,10 +92,10 @@ def compute_training_seconds(
         "copies of shards": n * copies.each + copies.once,
         "activations to host and back": n * compute_offloaded_input_seconds(shape, run, rates, static, micro),
         # they come while the block before computes
-        "weights from host": n * max(0.0, fetched - device),
-        "gradients to host": compute_gradient_transfer_seconds(static, run, rates, device + stall),
+        "weights from host": n * max(0.0, fetched - device - stall),
+        "gradients to host": compute_gradient_transfer_seconds(static, run, rates, lasting),
         "optimizer": compute_update_seconds(static, run, rates),
-        "communication": compute_communication_seconds(shape, run, rates, static, device + stall),
+        "communication": compute_communication_seconds(shape, run, rates, static, lasting),
     }
     return {name: value for name, value in seconds.items() if value > 0}
 

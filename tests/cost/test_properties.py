@@ -167,6 +167,15 @@ def test_same_input_same_estimate(cost, run):
     assert cost.estimate(run) == cost.estimate(run)
 
 
+@given(st.sampled_from([128, 512, 2048]), st.sampled_from([1, 4, 16]), st.sampled_from([1, 4]))
+def test_a_faster_product_makes_no_longer_step(seq_len, micro_batch, accumulation):
+    """Also where weights come from the host and gradients go there: what waits for the one does not hold up the other."""
+    moved = Execution(strategy="zero3", offload_params="cpu", offload_optimizer="cpu", weights_dtype="float32", dp=2)
+    run = replace(moved, seq_len=seq_len, micro_batch=micro_batch, accumulation=accumulation)
+    slow, fast = (GPU.estimate(replace(run, tf32=tf32)).step_seconds for tf32 in (False, True))
+    assert fast <= slow * 1.0001
+
+
 @many
 @given(any_model, executions(st.just("train")))
 def test_checkpointing_never_needs_more_memory_and_never_saves_time(cost, run):

@@ -74,11 +74,13 @@ class RunArguments:
 
     def find_rate(self, step: int, steps: int) -> float:
         """The learning rate of optimizer step ``step``, from 0 on, as get_scheduler has it."""
+        if self.lr_scheduler_type == "constant":
+            return self.learning_rate
         warmup = math.ceil(steps * self.warmup_steps) if self.warmup_steps < 1 else int(self.warmup_steps)
         if step < warmup:
             return step / warmup * self.learning_rate
         left = max(0.0, (steps - step) / max(1, steps - warmup))
-        shape = {"constant": 1.0, "linear": left, "cosine": 0.5 * (1 + math.cos(math.pi * (1 - left)))}
+        shape = {"linear": left, "cosine": 0.5 * (1 + math.cos(math.pi * (1 - left)))}
         return shape[self.lr_scheduler_type] * self.learning_rate
 
 

@@ -18,7 +18,7 @@ import math
 import statistics
 import sys
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -203,6 +203,13 @@ def reset_constants(names: Sequence[Name]) -> None:
         set_constant(name, PRIOR[name])
 
 
+def print_constants(names: Iterable[Name]) -> None:
+    for name in names:
+        bound = find_bound(name, read_constant(name))
+        note = f"  at its {bound} bound: the runs would go further" if bound else ""
+        print(f"{name if isinstance(name, str) else '.'.join(name):34} {read_constant(name):.4g}{note}")
+
+
 def score_left_out(
     runs: list[Run], names: Sequence[Name], key, rounds: int, least: int
 ) -> list[tuple[str, float, float]]:
@@ -249,10 +256,7 @@ def main() -> None:
         return
     reset_constants(names)
     fit(runs, names, args.rounds, print)
-    for name in names:
-        bound = find_bound(name, read_constant(name))
-        note = f"  at its {bound} bound: the runs would go further" if bound else ""
-        print(f"{name if isinstance(name, str) else '.'.join(name):34} {read_constant(name):.4g}{note}")
+    print_constants(names)
 
 
 if __name__ == "__main__":

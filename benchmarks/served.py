@@ -1,44 +1,48 @@
 """Steps of served models that others published, beside what the cost model says of them.
 
-python benchmarks/served.py [--json | --fit]     by table and by device; --json: every row; --fit: the constants anew
+python benchmarks/served.py [--json | --fit]     by table and by device
 
 benchmarks/served.csv has vLLM's runs, one a line, with the commit or the page that each was read from. ``measured`` says what
 ``seconds`` are: ``step``, the median time between two tokens while so many requests (micro_batch) were in the server; ``users``, the
 same on average, prompts of others included; ``answer``, of a batch from its prompts to its last tokens; ``first``, the mean time to a
-request's first token. The constants READ_REALISED, ENGINE_STEP_SECONDS and ENGINE_SEQUENCE_SECONDS are fitted on steps and answers of
+request's first token. The constants READ_REALISED, VLLM_STEP_SECONDS and VLLM_SEQUENCE_SECONDS are fitted on steps and answers of
 single devices and of those with direct links.
 """
 
 from __future__ import annotations
 
+import argparse
 import csv
 import json
 import math
 import statistics
 import sys
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks.fit import CAP, Name, fit, read_constant, set_constant
+from benchmarks.fit import CAP, Name, fit, print_constants, set_constant
 from benchmarks.validate import compute_percentile
 from generator.cost import CostModel
 from generator.cost.decode import compute_step
 from generator.cost.serving import compute_serving
 from generator.estimate.rows import TableRow, read_row
+from generator.estimate.table import find_model
 
+Run = tuple[dict[str, str], TableRow]
+"""a line of the table, and what it states"""
 TABLE = Path(__file__).resolve().with_suffix(".csv")
 PRIOR: dict[Name, float] = {
     "READ_REALISED": 0.85,
-    ("ENGINE_STEP_SECONDS", "vllm"): 1e-3,
-    ("ENGINE_STEP_SECONDS", "vllm-0.8"): 1e-3,
-    ("ENGINE_STEP_SECONDS", "vllm-0"): 1e-3,
-    ("ENGINE_SEQUENCE_SECONDS", "vllm"): 10e-6,
-    ("ENGINE_SEQUENCE_SECONDS", "vllm-0.8"): 10e-6,
-    ("ENGINE_SEQUENCE_SECONDS", "vllm-0"): 10e-6,
+    ("VLLM_STEP_SECONDS", "vllm"): 1e-3,
+    ("VLLM_STEP_SECONDS", "vllm-0.8"): 1e-3,
+    ("VLLM_STEP_SECONDS", "vllm-0"): 1e-3,
+    ("VLLM_SEQUENCE_SECONDS", "vllm"): 10e-6,
+    ("VLLM_SEQUENCE_SECONDS", "vllm-0.8"): 10e-6,
+    ("VLLM_SEQUENCE_SECONDS", "vllm-0"): 10e-6,
 }
 """where a fit starts"""
 ROUNDS = 27
@@ -55,15 +59,15 @@ class Figure(NamedTuple):
         return self.predicted / self.measured
 
 
-def list_figures(table: Path = TABLE) -> Iterator[Figure]:
-    models: dict[tuple, CostModel] = {}
+def read_runs(table: Path = TABLE) -> list[Run]:
     with table.open(encoding="utf-8", newline="") as rows:
-        for row in csv.DictReader(rows):
-            stated = read_row(row)
-            key = stated.device.id, stated.memory_bytes, stated.spec
-            if key not in models:
-                models[key] = CostModel(stated.device, stated.spec, device_memory_bytes=stated.memory_bytes)
-            yield Figure(row, float(row["seconds"]), predict_seconds(row["measured"], stated, models[key]))
+        return [(row, read_row(row)) for row in csv.DictReader(rows)]
+
+
+def list_figures(runs: Iterable[Run]) -> Iterator[Figure]:
+    models: dict[tuple, CostModel] = {}  # made anew: their rates hold constants
+    for row, stated in runs:
+        yield Figure(row, float(row["seconds"]), predict_seconds(row["measured"], stated, find_model(stated, models)))
 
 
 def predict_seconds(measured: str, stated: TableRow, model: CostModel) -> float:
@@ -88,26 +92,17 @@ def is_fitted(row: dict[str, str]) -> bool:
     return row["measured"] != "first" and not is_apart(row) and (row["tp"] == "1" or "-sxm" in row["device"])
 
 
-def compute_loss(runs: list[tuple[dict[str, str], TableRow]]) -> float:
+def compute_loss(runs: list[Run]) -> float:
     """The mean of log errors, each at most CAP."""
-    models: dict[tuple, CostModel] = {}
-    errors = []
-    for row, stated in runs:
-        key = stated.device.id, stated.memory_bytes, stated.spec
-        if key not in models:  # its rates hold constants
-            models[key] = CostModel(stated.device, stated.spec, device_memory_bytes=stated.memory_bytes)
-        predicted = predict_seconds(row["measured"], stated, models[key])
-        errors.append(min(abs(math.log(predicted / float(row["seconds"]))), CAP))
-    return statistics.fmean(errors)
+    return statistics.fmean(min(abs(math.log(figure.ratio)), CAP) for figure in list_figures(runs))
 
 
 def fit_constants() -> None:
-    runs = [(f.row, read_row(f.row)) for f in list_figures() if is_fitted(f.row)]
+    runs = [run for run in read_runs() if is_fitted(run[0])]
     for name, value in PRIOR.items():
         set_constant(name, value)
     fit(runs, list(PRIOR), ROUNDS, print, compute_loss)
-    for name in PRIOR:
-        print(f"{name if isinstance(name, str) else '.'.join(name):34} {read_constant(name):.3g}")
+    print_constants(PRIOR)
 
 
 def name_source(row: dict[str, str]) -> str:
@@ -118,8 +113,7 @@ def show(figures: list[Figure]) -> None:
     print(f"{'predicted over measured':<58} rows  median      P10   P90   median error    P95")
     by_source: dict[str, list[Figure]] = defaultdict(list)
     by_device: dict[str, list[Figure]] = defaultdict(list)
-    firsts = [f for f in figures if f.row["measured"] == "first"]
-    steps = [f for f in figures if f not in firsts]
+    steps, firsts = ([f for f in figures if (f.row["measured"] == "first") is wanted] for wanted in (False, True))
     for figure in steps:
         row = figure.row
         by_source[name_source(row)].append(figure)
@@ -143,11 +137,16 @@ def describe_group(name: str, members: list[Figure]) -> str:
 
 
 def main() -> None:
-    if "--fit" in sys.argv[1:]:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    ways = parser.add_mutually_exclusive_group()
+    ways.add_argument("--json", action="store_true", help="every row")
+    ways.add_argument("--fit", action="store_true", help="the constants anew")
+    args = parser.parse_args()
+    if args.fit:
         fit_constants()
         return
-    figures = list(list_figures())
-    if "--json" in sys.argv[1:]:
+    figures = list(list_figures(read_runs()))
+    if args.json:
         listed = [
             {**f.row, "predicted_seconds": float(f"{f.predicted:.5g}"), "ratio": round(f.ratio, 3)} for f in figures
         ]

@@ -824,20 +824,21 @@ UNKNOWN_BLOCK_SECONDS = Constant(
 )
 _STEP = "seconds of host time between two steps: scheduling, sampling, detokenizing"
 _OF_SEQUENCE = "seconds more of a step for each of its sequences"
-ENGINE_STEP_SECONDS = {
+# by version: today's, and those of published runs
+VLLM_STEP_SECONDS = {
     **state_by_key({"vllm": 0.39e-3, "vllm-0.8": 1.23e-3, "vllm-0": 2.52e-3}, _STEP, FITTED, _SERVING),
     "vllm-0.6": Constant(1.4e-3, _STEP, BY_HAND, _ENGINE_ROWS + "; with steps planned several at once"),
 }
-ENGINE_SEQUENCE_SECONDS = {
+VLLM_SEQUENCE_SECONDS = {
     **state_by_key({"vllm": 6e-6, "vllm-0.8": 4e-6, "vllm-0": 57e-6}, _OF_SEQUENCE, FITTED, _SERVING),
     "vllm-0.6": Constant(0.0, _OF_SEQUENCE, ASSUMED, "the same row: one sequence"),
 }
-ENGINE_REQUEST_SECONDS = state_by_key(
-    {"vllm": 4e-3},
+VLLM_REQUEST_SECONDS = Constant(
+    4e-3,
     "seconds of a server before and after the steps of a first token: HTTP, the tokenizer, the way between its processes",
     BY_HAND,
-    # predicted without it over measured: 0.82 in the median of 53 runs, 1.5B to 32B; with it 0.97
-    "mean times to first token of IOG-Foundation/llm-inference-benchmarks (4990a80), vLLM 0.8.5 on one H100 PCIe and RTX 4090",
+    # predicted without it over measured: 0.82 in the median, 1.5B to 32B; with it 1.00
+    "benchmarks/served.csv: mean times to a first token of vLLM 0.8.5 on one H100 PCIe and RTX 4090, 52 servers",
 )
 GENERATION_OPERATORS = Constant(
     49,

@@ -112,9 +112,9 @@ def describe_vllm(version: str) -> Engine:
     return replace(
         PAGED,
         streams_weights=version != "vllm-0.6",
-        step_seconds=c.ENGINE_STEP_SECONDS[version],
-        sequence_seconds=c.ENGINE_SEQUENCE_SECONDS[version],
-        request_seconds=c.ENGINE_REQUEST_SECONDS["vllm"],
+        step_seconds=c.VLLM_STEP_SECONDS[version],
+        sequence_seconds=c.VLLM_SEQUENCE_SECONDS[version],
+        request_seconds=c.VLLM_REQUEST_SECONDS,
         memory_share=c.VLLM_MEMORY_SHARE,
         batched_tokens=int(c.VLLM_BATCHED_TOKENS),
         most_sequences=int(c.VLLM_SEQUENCES),
@@ -127,9 +127,9 @@ ENGINES: Mapping[str, Engine] = {
         cache_realised=c.CACHE_REALISED,
         **list_cpu_formats(""),
     ),
-    **{version: describe_vllm(version) for version in c.ENGINE_STEP_SECONDS},
+    **{version: describe_vllm(version) for version in c.VLLM_STEP_SECONDS},
     "sglang": Engine(
-        streams_weights=True,
+        streams_weights=True,  # as vLLM, whose kernels it shares: nothing of it was measured here
         replays=True,
         mixes_prompts=True,
         memory_share=c.VLLM_MEMORY_SHARE,

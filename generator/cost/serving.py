@@ -80,11 +80,10 @@ def compute_first_seconds(
     """From a request to its first token, where nobody else waits: half a step until the next begins, then the steps beside the others'
     tokens that its prompt takes, and what it adds to them. Of one user alone the server waits."""
     engine = find_engine(run.engine)
-    alone = compute_prefill_seconds(shape, run.but(micro_batch=1), rates)
     if run.micro_batch == 1:
-        return engine.request_seconds + alone + step.beyond
+        return engine.request_seconds + compute_prefill_seconds(shape, run, rates) + step.beyond
     if not engine.mixes_prompts:
-        return seconds / 2 + alone
+        return seconds / 2 + compute_prefill_seconds(shape, run.but(micro_batch=1), rates)
     room = max(1.0, engine.batched_tokens - active.micro_batch) if engine.batched_tokens else float(run.seq_len)
     steps = -(-run.seq_len // room)
     added = compute_prompt_seconds(shape, run, rates, active.micro_batch)

@@ -119,6 +119,11 @@ def cost_row(row: dict[str, str], models: dict[tuple, CostModel]) -> dict[str, s
 
 
 def estimate_row(row: TableRow, models: dict[tuple, CostModel]) -> Estimate:
+    return find_model(row, models).estimate(row.execution)
+
+
+def find_model(row: TableRow, models: dict[tuple, CostModel]) -> CostModel:
+    """Of the row's model and device, made once among ``models``."""
     key = (row.device.id, row.device.tdp_watts, row.memory_bytes, row.network_bytes_per_s, row.spec, row.task)
     if key not in models:
         models[key] = CostModel(
@@ -128,4 +133,4 @@ def estimate_row(row: TableRow, models: dict[tuple, CostModel]) -> Estimate:
             network_bytes_per_s=row.network_bytes_per_s,
             task=row.task,
         )
-    return models[key].estimate(row.execution)
+    return models[key]

@@ -6,12 +6,12 @@ import statistics
 
 import pytest
 
-from benchmarks.served import Figure, is_apart, list_figures
+from benchmarks.served import Figure, is_apart, list_figures, read_runs
 
 
 @pytest.fixture(scope="module")
 def figures() -> list[Figure]:
-    return list(list_figures())
+    return list(list_figures(read_runs()))
 
 
 GROUPS = {

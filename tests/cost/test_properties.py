@@ -181,9 +181,12 @@ def test_a_faster_product_makes_no_longer_step(seq_len, micro_batch, accumulatio
 def test_checkpointing_never_needs_more_memory_and_never_saves_time(cost, run):
     every = replace(run, checkpoint_every=1, compile=None)
     none = replace(run, checkpoint_every=0, compile=None)
-    # 2 %: what a CPU's allocator keeps of recomputed blocks shows where a block keeps next to nothing
-    assert cost.estimate(every).peak_memory_gib <= cost.estimate(none).peak_memory_gib * 1.02 + 1e-6
-    assert cost.estimate(every).step_seconds >= cost.estimate(none).step_seconds * 0.999
+    with_it, without = cost.estimate(every), cost.estimate(none)
+    # 1 %, and what a CPU's allocator keeps more of recomputed blocks
+    kept = [{item.name: item.value for item in e.memory}.get("fragmentation", 0.0) for e in (with_it, without)]
+    more = max(0.0, kept[0] - kept[1]) if cost.rates.on_cpu else 0.0
+    assert with_it.peak_memory_gib - more <= without.peak_memory_gib * 1.01 + 1e-6
+    assert with_it.step_seconds >= without.step_seconds * 0.999
 
 
 @many

@@ -162,8 +162,11 @@ def list_mounts(config: ConfigRecord) -> tuple[Mount, ...]:
 
 def list_inputs(config: ConfigRecord) -> Iterator[Mount]:
     """Each place once: what lies in another one's folder is put there, for a volume in a volume that is read only cannot begin."""
-    placed = {mount.path: mount for mount in reversed(list(place_inputs(config))) if explain_place(mount) is None}
-    for path, mount in reversed(placed.items()):
+    placed: dict[str, Mount] = {}
+    for mount in place_inputs(config):
+        if explain_place(mount) is None:
+            placed.setdefault(mount.path, mount)
+    for path, mount in placed.items():
         if not any(path.startswith(f"{other}/") for other in placed):
             yield mount
 

@@ -51,6 +51,8 @@ def describe_shape(name: str) -> ModelSpec:
 def describe_machine(row: dict) -> Device:
     best = row["machine"]["best"]
     rates = {"fp32": best["fp32"], "bf16": best["bf16"]}
+    if best["bf16"] > best["fp32"]:  # what has instructions for bf16 has VNNI
+        rates["int8"] = best["bf16"]
     return Device(
         id="cpu",
         vendor="unknown",

@@ -204,7 +204,7 @@ def test_slurm_queues_a_run_again_that_goes_on_to_its_end(inputs, hosts, tmp_pat
     words = ("--max_steps", "18", "--save_steps", "100")
     with start_slurm(hosts, Path(os.environ["PERFGEN_SLURM"]), tmp_path / "slurm") as slurm:
         slurm.ask("env", "HF_HUB_OFFLINE=1", "sbatch", *asked, "train.sbatch", *words, folder=project)
-        end = time.monotonic() + 480
+        end = time.monotonic() + 900
         while slurm.ask("squeue", "-h") and time.monotonic() < end:
             time.sleep(2)
         (log,) = project.glob("slurm-*.out")

@@ -700,13 +700,14 @@ ENGINE_BLOCK_SECONDS = {
 }
 _CPU_ENGINES = (
     "benchmarks/results/engines_cpu.json: SmolLM2-135M, an 87M Llama and Qwen2.5-0.5B's shape on two cores of Zen 4 (AVX512_VNNI, "
-    "AVX512_BF16) and no other work"
+    "AVX512_BF16) and no other work; without VNNI SmolLM2-135M on one and two cores of Zen 3 (benchmarks/results/engines_cpu_avx2.json)"
 )
 _ORT, _OPENVINO, _LLAMA_CPP, _CTRANSLATE2 = "onnxruntime-genai", "openvino-genai", "llama-cpp", "ctranslate2"
 CPU_BLOCK_SECONDS = state_by_key(
     {
         **{(_ORT, "float32"): 200e-6, (_ORT, "int8"): 110e-6, (_ORT, "int4"): 110e-6},
         **{(_OPENVINO, "float32"): 350e-6, (_OPENVINO, "int8"): 120e-6, (_OPENVINO, "int4"): 120e-6},
+        **{(_ORT, "int8 without VNNI"): 110e-6, (_ORT, "int4 without VNNI"): 110e-6},
         **{(_OPENVINO, "int8 by bf16"): 230e-6, (_OPENVINO, "int4 by bf16"): 160e-6},
         **{(_LLAMA_CPP, "float32"): 10e-6, (_LLAMA_CPP, "int8"): 70e-6, (_LLAMA_CPP, "int4"): 80e-6},
         **{(_CTRANSLATE2, "float32"): 210e-6, (_CTRANSLATE2, "int8"): 850e-6},
@@ -724,13 +725,15 @@ CPU_READS = state_by_key(
 CPU_THREAD_READS = state_by_key(
     {
         **{("", "float32"): 6.3e9, ("", "bfloat16"): 7.8e9, ("", "packed bfloat16"): 13.5e9},
-        **{(_ORT, "int8"): 14.4e9, (_ORT, "int4"): 13.9e9, (_OPENVINO, "int8"): 3.9e9, (_OPENVINO, "int4"): 2.1e9},
+        **{(_ORT, "int8"): 14.4e9, (_ORT, "int4"): 13.9e9, (_OPENVINO, "int8"): 4.1e9, (_OPENVINO, "int4"): 2.3e9},
+        **{(_ORT, "int8 without VNNI"): 9.2e9, (_ORT, "int4 without VNNI"): 8.3e9},
         **{(_OPENVINO, "int8 by bf16"): 13.1e9, (_OPENVINO, "int4 by bf16"): 9.9e9},
         **{(_LLAMA_CPP, "int8"): 11.7e9, (_LLAMA_CPP, "int4"): 11.5e9, (_CTRANSLATE2, "int8"): 10.3e9},
     },
     "bytes of weights per second that a thread unpacks and multiplies one row with, however fast the memory is",
     BY_HAND,
-    _CPU_ENGINES + "; OpenVINO without bf16: 48.1 and 42.6 tokens/s of SmolLM2-135M in 8 and 4 bits on two AVX2 cores"
+    _CPU_ENGINES
+    + "; OpenVINO without bf16: 48.1 and 42.6 tokens/s of SmolLM2-135M in 8 and 4 bits on two AVX2 cores, 32 and 32 on one"
     "; one thread of Zen 5 gave 11.6e9 and 7.0e9 in 32 and 16 bits by PyTorch, 17e9 and 18e9 in 8 and 4 by ONNX Runtime",
 )
 CPU_FEW_ROWS = state_by_key(
@@ -738,6 +741,7 @@ CPU_FEW_ROWS = state_by_key(
         **{("", "float32"): 0.29, ("", "bfloat16"): 0.23, ("", "packed bfloat16"): 0.7},
         **{(_ORT, "float32"): 1.03, (_ORT, "int8"): 1.12, (_ORT, "int4"): 1.0},
         **{(_OPENVINO, "float32"): 1.9, (_OPENVINO, "int8"): 0.7, (_OPENVINO, "int4"): 0.7},
+        **{(_ORT, "int8 without VNNI"): 0.63, (_ORT, "int4 without VNNI"): 0.63},
         **{(_OPENVINO, "int8 by bf16"): 2.4, (_OPENVINO, "int4 by bf16"): 1.8},
         **{(_LLAMA_CPP, "float32"): 0.22, (_LLAMA_CPP, "int8"): 0.38, (_LLAMA_CPP, "int4"): 0.43},
         **{(_CTRANSLATE2, "float32"): 0.42, (_CTRANSLATE2, "int8"): 0.65},
@@ -751,6 +755,7 @@ CPU_MANY_ROWS = state_by_key(
         **{("", "float32"): 0.8, ("", "bfloat16"): 0.8, ("", "packed bfloat16"): 0.8},
         **{(_ORT, "float32"): 0.97, (_ORT, "int8"): 1.27, (_ORT, "int4"): 1.13},
         **{(_OPENVINO, "float32"): 1.06, (_OPENVINO, "int8"): 0.8, (_OPENVINO, "int4"): 0.8},
+        **{(_ORT, "int8 without VNNI"): 0.6, (_ORT, "int4 without VNNI"): 0.7},
         **{(_OPENVINO, "int8 by bf16"): 1.45, (_OPENVINO, "int4 by bf16"): 1.5},
         **{(_LLAMA_CPP, "float32"): 0.34, (_LLAMA_CPP, "int8"): 0.69, (_LLAMA_CPP, "int4"): 0.82},
         **{(_CTRANSLATE2, "float32"): 0.86, (_CTRANSLATE2, "int8"): 2.5},

@@ -148,7 +148,15 @@ def find_cpu_format(run: Execution, rates: Rates, engine: Engine) -> str:
         return f"{run.quant} by bf16"
     if run.steps_directly and run.quant == "none" and run.compute_dtype == "bfloat16":
         return "packed bfloat16"  # in oneDNN's layout, by direct_step.py
-    return run.compute_dtype if run.quant == "none" else run.quant
+    if run.quant == "none":
+        return run.compute_dtype
+    slower = f"{run.quant} without VNNI"
+    return slower if slower in engine.many_rows and not multiplies_int8(rates) else run.quant
+
+
+def multiplies_int8(rates: Rates) -> bool:
+    """Whether a CPU has instructions for products of 8 bits: without, its rate of them is that of an emulated dtype."""
+    return rates.products["int8"] > rates.products["fp32"]
 
 
 def find_read_rate(run: Execution, rates: Rates, engine: Engine, rows: float, kind: str) -> float:

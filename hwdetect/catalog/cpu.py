@@ -13,8 +13,10 @@ Operations per cycle and core come from the makers' optimization manuals and fro
   (Neoverse V1 2×256, V2 4×128); BF16 (BFMMLA) quadruples, I8MM gives eight times for int8
   (Arm Neoverse V1 and V2 Software Optimization Guides).
 Clock: the sustained all-core clock under vector load, taken as 0.75 of the maximum (2.5 GHz where that is unknown).
-Without bf16 or fp16 instructions those dtypes are emulated: 0.32 of fp32, measured on a 2-core AVX-512 Xeon
-(17M-parameter Llama, bf16 autocast 0.32×, pure bf16 0.33× the fp32 step).
+Without instructions for it oneDNN emulates bf16 where there is AVX-512: 0.32 of fp32, measured on a 2-core AVX-512 Xeon
+(17M-parameter Llama, bf16 autocast 0.32×, pure bf16 0.33× the fp32 step). Elsewhere, and for fp16, PyTorch's plain loops multiply:
+a layer's three products of 256 rows took 14 times float32's time in bf16 and 19 times in fp16 (torch 2.13, one core of Zen 3: 7.9,
+2.2 and 19.6 GFLOP/s and 9.7, 2.0 and 3.8 of 72, 74 and 56), SFT of SmolLM2 by the stock Trainer 12 times (benchmarks/results/stock-cpu.json).
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from hwdetect.types import Cpu, Device, Measurement
 ASSUMED_HZ = 2.5e9
 SUSTAINED_SHARE_OF_MAX_HZ = 0.75
 EMULATED_SHARE_OF_FP32 = 0.32
+PLAIN_SHARE_OF_FP32 = {"bf16": 0.07, "fp16": 0.05}
 # Copy bandwidth that one busy core draws, and a socket's ceiling: eight channels of DDR4-3200 give 205 GB/s of
 # which about three quarters are reached (STREAM results of Ice Lake servers). A core alone copies 8 to 14 GB/s there, and 35
 # where this was written (two cores of a current EPYC, perfgen detect --measure).
@@ -49,7 +52,7 @@ def describe_cpu(cpu: Cpu, measured: tuple[Measurement, ...], memory_bytes: int 
     rates.update(taken)
     bandwidth = select_measured_bandwidth(measured)
     if taken and "fp32" in taken and "bf16" not in taken and not has_bf16(cpu):
-        rates["bf16"] = EMULATED_SHARE_OF_FP32 * taken["fp32"]
+        rates["bf16"] = get_share_without_bf16(cpu) * taken["fp32"]
     return Device(
         id="cpu",
         vendor=cpu.vendor or "unknown",
@@ -124,15 +127,20 @@ def has_bf16(cpu: Cpu) -> bool:
     return bool({"amx_bf16", "avx512_bf16", "bf16"} & set(cpu.isa_features or ()))
 
 
+def get_share_without_bf16(cpu: Cpu) -> float:
+    """Of fp32's rate, where no instruction multiplies bf16."""
+    return EMULATED_SHARE_OF_FP32 if "avx512f" in (cpu.isa_features or ()) else PLAIN_SHARE_OF_FP32["bf16"]
+
+
 def _get_bf16_ratio(features: frozenset[str], cpu: Cpu) -> float:
     if "avx512_bf16" in features:
         of_amd = 2.25 if cpu.microarchitecture == "zen4" else 4.0
         return of_amd if cpu.vendor == "AuthenticAMD" else 2.0
-    return 4.0 if "bf16" in features else EMULATED_SHARE_OF_FP32
+    return 4.0 if "bf16" in features else get_share_without_bf16(cpu)
 
 
 def _get_fp16_ratio(features: frozenset[str]) -> float:
-    return 2.0 if features & {"avx512_fp16", "fphp", "asimdhp"} else EMULATED_SHARE_OF_FP32
+    return 2.0 if features & {"avx512_fp16", "fphp", "asimdhp"} else PLAIN_SHARE_OF_FP32["fp16"]
 
 
 def select_measured_rates(measured: tuple[Measurement, ...]) -> dict[str, float]:

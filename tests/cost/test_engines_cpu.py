@@ -10,6 +10,7 @@ import pytest
 from benchmarks.engine_errors import RESULTS, Figure, describe_machine, describe_run, describe_shape, list_figures
 from generator.cost import CostModel
 
+AVX2 = RESULTS.with_name("engines_cpu_avx2.json")
 ROWS = json.loads(RESULTS.read_text(encoding="utf-8"))["rows"]
 FIGURES = [figure for row in ROWS for figure in list_figures(row)]
 SPEEDS = {"decode": 0.15, "decode of 8": 0.15, "prompt": 0.15}
@@ -38,6 +39,17 @@ def name_figure(figure: Figure) -> str:
 def test_speed_on_a_cpu_is_predicted(figure):
     name = (figure.row["model"], figure.row["engine"], figure.row["weights"], figure.what)
     assert abs(figure.error) < FURTHER.get(name, SPEEDS[figure.what])
+
+
+WITHOUT_VNNI = [row for row in json.loads(AVX2.read_text(encoding="utf-8"))["rows"] if row["machine"]["threads"] == 1]
+OTHERS = [f for row in WITHOUT_VNNI for f in list_figures(row) if f.what in SPEEDS]
+
+
+@pytest.mark.parametrize("figure", OTHERS, ids=name_figure)
+def test_speed_on_a_cpu_without_vnni_is_predicted(figure):
+    """One thread of Zen 3, beside other work: products of 8 bits had been priced as those of VNNI are, 1.3 to 1.8 times too fast."""
+    further = {("openvino-genai", "float32", "decode of 8"): 0.42}
+    assert abs(figure.error) < further.get((figure.row["engine"], figure.row["weights"], figure.what), 0.25)
 
 
 @pytest.mark.parametrize("figure", [f for f in FIGURES if f.what.endswith("memory")], ids=name_figure)

@@ -33,6 +33,13 @@ def test_bf16_without_instructions_is_far_slower_than_fp32():
         assert device(text).flops("bf16") < 0.4 * device(text).flops("fp32")
 
 
+def test_bf16_is_emulated_with_avx512_and_multiplied_by_plain_loops_without():
+    measured = (Measurement(what="matmul", where="cpu", value=1e11, dtype="fp32", size=2048, unit="flop/s"),)
+    for of in ((), measured):
+        shares = [device(text, of).flops("bf16") / device(text, of).flops("fp32") for text in ("cpu:2", "cpu:2+avx2")]
+        assert shares == pytest.approx([0.32, 0.07])
+
+
 def test_bf16_with_instructions_is_faster_than_fp32():
     plain, amx, sve = (device(f"cpu:16+{kind}") for kind in ("bf16", "amx", "sve"))
     assert plain.flops("bf16") == 2 * plain.flops("fp32")

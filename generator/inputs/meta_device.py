@@ -27,7 +27,7 @@ NEWER = "`pip install perfgen[train]` if Transformers is missing; otherwise the 
 SECONDS = 300
 HEAD_BYTES, TAIL_BYTES = 0, 1 << 20
 """of what it prints: the counts are the last line"""
-VERSION = 7
+VERSION = 8
 """of what is counted: an older cache is not read"""
 UNREAD = ("transformers_version", "quantization_config", "auto_map", "model_type")
 SIZES = {
@@ -196,11 +196,13 @@ def build_model(config) -> tuple:
     from transformers.models.auto import modeling_auto as auto
 
     two = config.is_encoder_decoder
-    masked = type(config) in auto.MODEL_FOR_MASKED_LM_MAPPING and not config.to_dict().get("is_decoder")
+    # bert-generation has no class for masks, and sees as far ahead as BERT does
+    both_ways = type(config) in auto.MODEL_FOR_MASKED_LM_MAPPING or config.model_type == "bert-generation"
+    both_ways = both_ways and not config.to_dict().get("is_decoder")
     classes = (
         ("encoder-decoder", auto.AutoModelForSpeechSeq2Seq, two),
         ("encoder-decoder", auto.AutoModelForSeq2SeqLM, two),
-        ("decoder", auto.AutoModelForCausalLM, not two and not masked),
+        ("decoder", auto.AutoModelForCausalLM, not two and not both_ways),
         ("multimodal", auto.AutoModelForImageTextToText, True),
         ("multimodal", auto.AutoModelForSeq2SeqLM, True),
         ("encoder", AutoModel, True),

@@ -205,7 +205,7 @@ def make_project(place: Path, task: str, train: str) -> Path:
     from projects import render_small_project
 
     name, data = DATA[task]
-    pins = (("compile", "off"), ("precision", "fp32"))
+    pins = (("compile", "off"), ("precision", "fp32"), ("optimizer", "adamw"))  # states in 8 bits go another way
     how = {"seq_len": 32, "global_batch": 4, "max_steps": 2, "pins": pins, "eval": "none"}
     return render_small_project(place, data=data, name=name, model=str(place / "model"), task=task, train=train, **how)
 

@@ -140,6 +140,23 @@ def test_a_lost_node_is_named_and_nothing_runs_on(inputs, hosts, tmp_path):
     assert json.loads((project / "runs/run.json").read_text())["resumed_from"] == last
 
 
+def test_a_process_that_is_killed_is_named_on_the_other_host(inputs, hosts, tmp_path):
+    """At once: silence counts after 300 s, which nothing here makes less."""
+    project = make(inputs, tmp_path / "p", "ddp", "2x1", "dense")
+    (project / ".venv").symlink_to(sys.prefix)
+    process = start(hosts, project, "bash", "launch/ssh.sh", *NAMES, "--", "--save_steps", "2", "--max_steps", "4000")
+    end = time.monotonic() + 240
+    while not list(project.glob("runs/checkpoint-*/complete.json")) and time.monotonic() < end:
+        assert process.poll() is None, (project / "log").read_text()[-5000:]
+        time.sleep(0.5)
+    (number,) = [n for n in hosts.list_processes("node-2") if "train.py" in read_command(n).split()[2:3]]
+    os.kill(number, signal.SIGKILL)
+    output = finish(process, project, 90)
+    cause = f"rank 1 (node-2, process {number}) has ended without a word: it was killed"
+    assert process.returncode and cause in output, output[-5000:]
+    assert not any(hosts.wait_for_end(name, 60) for name in NAMES)
+
+
 def hasten_meeting(project: Path) -> None:
     for name, slow, fast in (
         ("train.sh", "read_timeout=600", "read_timeout=20,join_timeout=20"),

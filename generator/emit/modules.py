@@ -168,7 +168,7 @@ def list_data_modules(project: ProjectPart) -> dict[str, str]:
 
 def list_parallel_modules(parallel: ParallelRecord) -> dict[str, str]:
     """Of a training by several processes."""
-    modules = {name: name for name in ("heartbeat", "standstill", "launcher_summary", "parallel")}
+    modules = {name: name for name in ("heartbeat", "liveness", "standstill", "launcher_summary", "parallel")}
     modules["wrapping"] = WRAPPINGS[parallel.expected.wrapper]
     if parallel.world_size > 1:
         modules["preflight"] = "preflight"

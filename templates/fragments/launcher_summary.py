@@ -18,6 +18,8 @@ HEARD: list[str] = []
 """Of another process, and why: what follows here has its cause there."""
 STANDSTILL: list[str] = []
 """Where all processes are, since the training does not move (standstill.py)."""
+HEARD_SECONDS = 5.0
+"""Until it is known on other nodes that a process is gone (liveness.py)."""
 OF_OTHERS = ("gloo", "NCCL", "Connection closed by peer", "Connection reset by peer")
 """In an error that the end of another process makes."""
 
@@ -59,7 +61,7 @@ def tell_of_end() -> Generator[None, None, None]:
         message = f"{type(error).__name__}: {error}"
         if not isinstance(error, dist.DistError) and not any(word in str(error) for word in OF_OTHERS):
             tell_launcher(message)
-        elif HEARD:
+        elif await_cause():
             tell_launcher(HEARD[0])
             sys.exit(HEARD[0])
         elif STANDSTILL:  # it waited for another process until the libraries gave that up
@@ -67,3 +69,12 @@ def tell_of_end() -> Generator[None, None, None]:
         else:
             FAILURES.append(message)
         raise
+
+
+def await_cause() -> bool:
+    """Whether another process has been named: of another node, a moment after it is missed here."""
+    end = time.monotonic() + HEARD_SECONDS
+    elsewhere = os.environ.get("LOCAL_WORLD_SIZE") != os.environ.get("WORLD_SIZE")
+    while not HEARD and elsewhere and time.monotonic() < end:
+        time.sleep(0.1)
+    return bool(HEARD)

@@ -38,6 +38,8 @@ class LoopArguments(TrainingArguments):
         for name in ONLY_OF_TRAINER:
             if getattr(self, name) not in (defaults.get(name), None, [], {}):
                 raise ValueError(f"--{name} is Trainer's, and this plan trains with a loop of its own (loop.py)")
+        if self.lr_scheduler_type == "reduce_lr_on_plateau":
+            raise ValueError("--lr_scheduler_type reduce_lr_on_plateau: this plan's rate is of the step alone")
         if self.train_sampling_strategy != "random":
             raise ValueError("--train_sampling_strategy: this plan's rows come in random order (row_order.py)")
 

@@ -56,3 +56,10 @@ def test_what_only_trainer_does_is_refused(load, tmp_path, name, value):
     loop.LoopArguments(output_dir=str(tmp_path), use_cpu=True)
     with pytest.raises(ValueError, match=f"--{name} is Trainer's"):
         loop.LoopArguments(output_dir=str(tmp_path), use_cpu=True, **{name: value})
+
+
+def test_a_rate_that_follows_evaluations_is_refused(load, tmp_path):
+    """Of the rates of --lr_scheduler_type it is the only one whose steps take a metric."""
+    asked = {"lr_scheduler_type": "reduce_lr_on_plateau", "eval_strategy": "steps", "eval_steps": 2}
+    with pytest.raises(ValueError, match="rate is of the step alone"):
+        load("loop_arguments").LoopArguments(output_dir=str(tmp_path), use_cpu=True, **asked)

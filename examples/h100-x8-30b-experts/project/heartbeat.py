@@ -10,11 +10,12 @@ import sys
 import threading
 from contextlib import suppress
 from datetime import timedelta
-from functools import cache
+from functools import cache, partial
 
 import torch.distributed as dist
 
-from launcher_summary import FAILURES, HEARD, tell_launcher
+from launcher_summary import FAILURES, HEARD, STANDSTILL, tell_launcher
+from liveness import Liveness, watch_lives
 from masking import mask_secrets
 from standstill import Standstill
 
@@ -29,6 +30,9 @@ SHOWN_CHARACTERS = 500
 ENDING = threading.Event()
 """This process ends by itself."""
 LONGEST_WAIT = timedelta(days=20)  # in milliseconds, near the largest number that poll() takes
+KILLED = (
+    "it was killed (kill -9, or out of memory, as dmesg there says) or has crashed: its launcher's log says by what."
+)
 AGAIN = "Start the run again, and it goes on from the newest complete checkpoint."
 
 
@@ -61,14 +65,17 @@ def watch_others() -> None:
     ]
     for thread in threads:
         thread.start()
-    atexit.register(tell_others, store, rank, count, who, threads)
+    liveness = watch_lives(store, rank, partial(name_lost, store, count))
+    atexit.register(tell_others, store, rank, count, who, threads, liveness)
 
 
 def connect() -> dist.TCPStore:
     return dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False)
 
 
-def tell_others(store: dist.Store, rank: int, count: int, who: str, threads: list[threading.Thread]) -> None:
+def tell_others(
+    store: dist.Store, rank: int, count: int, who: str, threads: list[threading.Thread], liveness: Liveness | None
+) -> None:
     """That this process ends, and of what. A thread that comes back from C++ into an ending interpreter aborts it."""
     ENDING.set()
     with suppress(dist.DistError):  # the launcher that has the store may be gone
@@ -77,6 +84,8 @@ def tell_others(store: dist.Store, rank: int, count: int, who: str, threads: lis
             announce_failure(store, count, f"{who} has ended with an error: {cause}")
         store.set(f"end/{rank}", "")
         store.set(f"news/{rank}", "")
+    if liveness is not None:
+        liveness.end()
     for thread in threads:
         thread.join(JOIN_SECONDS)
 
@@ -132,6 +141,18 @@ def await_failure(store: dist.Store, rank: int) -> None:
     except dist.DistError:  # the store is gone, which watch_connection sees
         return
     if not ENDING.wait(BEAT_SECONDS):  # this process may be about to end of the same
+        end_run(HEARD[0])
+
+
+def name_lost(store: dist.Store, count: int, rank: int) -> None:
+    """Its own launcher sees by which signal. Where the first process is gone, its launcher's store soon is too."""
+    lost = f"rank {rank} has ended without a word"
+    with suppress(dist.DistError):
+        lost = f"{store.get(f'who/{rank}').decode()} has ended without a word"
+        announce_failure(store, count, "\n".join([f"{lost}: {KILLED} {AGAIN}", *STANDSTILL]))
+        return
+    HEARD.append(f"{lost}: {KILLED} {AGAIN}")
+    if not ENDING.wait(BEAT_SECONDS):
         end_run(HEARD[0])
 
 

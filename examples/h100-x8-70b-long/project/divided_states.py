@@ -56,6 +56,9 @@ UNDECAYED = (r"bias", r"layernorm", r"rmsnorm", r"(?:^|\.)norm(?:$|\.)", r"_norm
 
 def create_optimizer(model: nn.Module, args) -> torch.optim.Optimizer:
     """Trainer's, by --optim. Weights of one mesh are updated together: one kernel takes no others."""
+    if args.optim == "adafactor" and any(isinstance(weight, DTensor) for weight in model.parameters()):
+        # its rows and columns of a divided weight are no DTensors (transformers.optimization.Adafactor.step)
+        sys.exit("--optim adafactor takes whole weights, and this plan divides them: --optim adamw_torch")
     decayed = set(get_parameter_names(model, [nn.LayerNorm], list(UNDECAYED)))
     groups: dict[tuple, list[nn.Parameter]] = defaultdict(list)
     for name, weight in model.named_parameters():

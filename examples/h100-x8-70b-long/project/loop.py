@@ -15,7 +15,7 @@ from transformers.trainer_callback import TrainerControl, TrainerState
 from transformers.trainer_utils import SaveStrategy
 
 import loop_states
-from divided_states import clip_gradients, create_optimizer, load_states, save_plain_model
+from divided_states import clip_gradients, create_optimizer, save_plain_model
 from division import Division
 from evaluation import FilledRows
 from loop_arguments import LoopArguments
@@ -143,7 +143,7 @@ class Loop:
         return loop_states.note_best(self.state, metrics, self.args)
 
     def _load_best_model(self) -> None:
-        load_states(Path(self.state.best_model_checkpoint), self.model)
+        loop_states.load_best(self)
 
     def save_model(self, folder: str, _internal_call: bool = True) -> None:
         save_plain_model(Path(folder), self.model, self.processing_class)

@@ -70,7 +70,7 @@ class OfFirst(Liveness):
             selector.register(self.server, selectors.EVENT_READ)
             while not self.ending.is_set():
                 for key, _ in selector.select(LOOK_SECONDS):
-                    self.accept(selector) if key.fileobj is self.server else self.receive(selector, key.fileobj)
+                    self.receive(selector, key.data) if key.data else self.accept(selector)
                 for rank in [rank for rank, since in self.missed.items() if time.monotonic() - since > RETURN_SECONDS]:
                     del self.missed[rank]
                     self.report(rank)
@@ -84,7 +84,7 @@ class OfFirst(Liveness):
         connection.setblocking(False)
         self.connections.append(connection)
         self.received[connection] = b""
-        selector.register(connection, selectors.EVENT_READ)
+        selector.register(connection, selectors.EVENT_READ, connection)
 
     def receive(self, selector: selectors.BaseSelector, connection: socket.socket) -> None:
         with suppress(OSError):

@@ -61,6 +61,12 @@ def begin(checkpoint: str | None, loop) -> TrainerState:
     return loop.state
 
 
+def load_best(loop) -> None:
+    """Its weights. A run that ends early may be writing it still: it is read once all processes have sealed it."""
+    finish_writing(loop.callback_handler.callbacks, loop.args)
+    load_states(Path(loop.state.best_model_checkpoint), loop.model)
+
+
 def seed_dropout(loop, step: int) -> None:
     """Trainer seeds all processes alike, so that each drops the same of other rows. Here only a tensor-parallel group
     does, which computes one activation together.

@@ -322,7 +322,7 @@ def test_without_torch_the_cpu_part_is_there_and_says_so(tmp_path, monkeypatch, 
 def test_the_child_measures_and_is_read():
     pytest.importorskip("torch")
     messages: list[str] = []
-    measurements = measure_with_torch(2, messages.append, visit_seconds=2.0)
+    measurements = measure_with_torch(2, messages.append, visit_seconds=0.5)
     refused = [text for text in messages if text.startswith("matmul fp32") and "is not used: busy" in text]
     taken = [m for m in measurements if (m.what, m.where, m.dtype) == ("matmul", "cpu", "fp32")]
     assert (

@@ -78,7 +78,3 @@ class Case:
     def explain_missing(self, ability: str) -> str | None:
         """Why the device has not one of ``ABILITIES``, or ``None``."""
         return self.vendor.explain_missing(ability, self.device)
-
-    @property
-    def cpu_features(self) -> frozenset[str]:
-        return frozenset(self.hardware.cpu.isa_features or ())

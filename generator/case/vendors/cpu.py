@@ -1,4 +1,4 @@
-"""Any processor, whoever made it. What its instructions can do, techniques read in ``Case.cpu_features``."""
+"""Any processor, whoever made it. What its instructions can do, techniques ask hwdetect/catalog/cpu.py."""
 
 from __future__ import annotations
 

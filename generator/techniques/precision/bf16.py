@@ -9,6 +9,7 @@ from generator.techniques.edits import Code, Edits, make_argument, merge_edits
 from generator.techniques.launch import is_by_deepspeed, is_by_loop
 from generator.techniques.precision.fp32 import make_weights_edits, state_mixed_precision
 from generator.techniques.precision.tf32 import explain_missing_tf32
+from hwdetect.catalog.cpu import get_share_without_bf16, has_bf16
 
 DROP_CASTS = """\
 # autocast's cache would keep a 16-bit copy of every weight until the forward pass ends
@@ -59,10 +60,11 @@ def explain_missing_bf16(case: Case) -> str | None:
     if case.portable:
         return "the machine is not known, and bf16 is slow where it is only emulated"
     if case.on_cpu:
-        if case.cpu_features & {"avx512_bf16", "amx_bf16", "bf16"}:
+        cpu = case.hardware.cpu
+        if has_bf16(cpu):
             return None
-        slower = "emulation takes 3x" if "avx512f" in case.cpu_features else "PyTorch's plain loops take 14x"
-        return f"this CPU has no bf16 instructions (avx512_bf16, amx_bf16): {slower} the time of fp32"
+        times = round(1 / get_share_without_bf16(cpu))
+        return f"this CPU has no bf16 instructions (avx512_bf16, amx_bf16): emulation takes {times}x the time of fp32"
     if why := case.explain_missing("bf16"):
         return why
     if case.device.flops("bf16") is None:

@@ -30,9 +30,7 @@ SHOWN_CHARACTERS = 500
 ENDING = threading.Event()
 """This process ends by itself."""
 LONGEST_WAIT = timedelta(days=20)  # in milliseconds, near the largest number that poll() takes
-KILLED = (
-    "it was killed (kill -9, or out of memory, as dmesg there says) or has crashed: its launcher's log says by what."
-)
+KILLED = "it was killed (kill -9, or out of memory) or has crashed: its launcher's log says by what."
 AGAIN = "Start the run again, and it goes on from the newest complete checkpoint."
 
 

@@ -16,6 +16,7 @@ DEVICE_COPY_SECONDS = 0.1
 PAIR_SECONDS = 0.05
 COPY_BYTES = 256 << 20
 CPU_SIZES, WIDE_CPU_SIZES, DEVICE_SIZE = (1024, 2048, 4096), (4096, 8192), 8192
+SLOW_SIZES = (256, 512)
 WIDE_CPU_THREADS = 16  # from here on a small product is over before all threads have begun
 ROUND_SECONDS = 0.1  # of each product
 PRODUCT_SECONDS = 0.5  # the longest single product of a CPU: a larger one is left out
@@ -87,17 +88,20 @@ def measure_cpu(torch, threads: int, seconds: float) -> None:
 
 
 def prepare_products(torch, sizes: Sequence[int]) -> list[tuple[str, int, str, Callable[[], object]]]:
-    """Name, rows, dtype and the product itself, in both dtypes, of the sizes that take no longer than ``PRODUCT_SECONDS``."""
+    """Name, rows, dtype and the product itself, in both dtypes, of the sizes that take no longer than ``PRODUCT_SECONDS``. Where
+    none does, as in bf16 without instructions for it, the largest of ``SLOW_SIZES`` that does, or the smallest of all."""
     products = []
     for dtype in ("float32", "bfloat16"):
-        for size in sizes:
+        short: list[tuple[str, int, str, Callable[[], object]]] = []
+        for size in (*SLOW_SIZES, *sizes):
             a, b = (torch.randn(size, size).to(getattr(torch, dtype)) for _ in range(2))
             work = partial(torch.matmul, a, b)
             started = time.perf_counter()
             work()
-            if size != sizes[0] and time.perf_counter() - started > PRODUCT_SECONDS:
+            if short and time.perf_counter() - started > PRODUCT_SECONDS:
                 break  # a larger one takes longer
-            products.append((f"{dtype} {size}", size, SHORT[dtype], work))
+            short.append((f"{dtype} {size}", size, SHORT[dtype], work))
+        products += [product for product in short if product[1] in sizes] or short[-1:]
     return products
 
 

@@ -258,6 +258,7 @@ def test_tf32_is_timed_where_there_is_such_a_thing(monkeypatch, kind, hip, capab
 def test_products_of_several_sizes_are_timed_and_a_long_one_is_not(monkeypatch, capsys, no_pause):
     torch = pytest.importorskip("torch")
     monkeypatch.setattr(measure_torch, "CPU_SIZES", (32, 64))
+    monkeypatch.setattr(measure_torch, "SLOW_SIZES", (8, 16))
     monkeypatch.setattr(measure_torch, "ROUND_SECONDS", 0.02)
     monkeypatch.setattr(rounds, "watch_load", lambda: nullcontext(load.Load()))
     measure_torch.measure_cpu(torch, 1, 0.1)
@@ -266,7 +267,7 @@ def test_products_of_several_sizes_are_timed_and_a_long_one_is_not(monkeypatch, 
         (d, n) for d in ("bf16", "fp32") for n in (64, 32)
     ]
     monkeypatch.setattr(measure_torch, "PRODUCT_SECONDS", 0.0)
-    assert {size for _, size, _, _ in measure_torch.prepare_products(torch, (32, 64))} == {32}
+    assert {size for _, size, _, _ in measure_torch.prepare_products(torch, (32, 64))} == {8}
 
 
 def test_the_disk_is_timed_out_of_the_page_cache(tmp_path, monkeypatch):

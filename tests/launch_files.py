@@ -11,6 +11,7 @@ import re
 import stat
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatch
@@ -119,7 +120,8 @@ class Tools:
     def environment(self, **more: str) -> dict[str, str]:
         path = f"{self.folder}:/usr/bin:/bin"
         files = {"RECORD": self.record, "REQUEUED": self.requeued, "STEP": self.folder / "step"}
-        return {"PATH": path, **{name: str(file) for name, file in files.items()}} | more
+        packages = sysconfig.get_path("purelib")  # a link to an environment's python, which stands elsewhere, has none
+        return {"PATH": path, "PYTHONPATH": packages, **{name: str(file) for name, file in files.items()}} | more
 
     def take_record(self) -> tuple[dict[str, Any], ...]:
         lines = self.record.read_text(encoding="utf-8").splitlines() if self.record.exists() else []

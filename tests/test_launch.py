@@ -6,6 +6,7 @@ import json
 import os
 import random
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -298,22 +299,18 @@ def replace_python(project: Path, text: str) -> None:
     write_program(project / ".venv/bin/python", text)
 
 
-def start_job(job, launcher: str, grace: str | None = None):
+def start_job(job, launcher: str, *words: str):
     """The batch script as Slurm runs it: in bash, with a launcher that does as ``launcher`` says."""
     project, tools = job
     for path in (tools.record, tools.requeued):
         path.unlink(missing_ok=True)
-    replace_python(project, f"#!/bin/bash\n{launcher}\n")
-    text = (project / "train.sbatch").read_text(encoding="utf-8")
-    (project / "short.sbatch").write_text(
-        text.replace('"$SECONDS" -le 600', f'"$SECONDS" -le {grace}') if grace else text
-    )
+    replace_python(project, f'#!/bin/bash\n[ "$1" != -c ] || exec {sys.executable} "$@"\n{launcher}\n')
     given = tools.environment(SLURM_JOB_ID="7", SLURM_JOB_NODELIST="a b", SLURM_CPUS_ON_NODE="8")
-    words = ["bash", "short.sbatch"]
+    words = ("bash", "train.sbatch", *words)
     return subprocess.Popen(words, cwd=project, env=given, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
-SAVES = 'trap "echo saved >>$RECORD; exit 143" TERM HUP; echo ready >>$RECORD; while :; do sleep 0.1; done'
+SAVES = 'trap "{save} echo saved >>$RECORD; exit 143" TERM HUP; echo ready >>$RECORD; while :; do sleep 0.1; done'
 
 
 def wait_for(path: Path) -> None:
@@ -323,18 +320,34 @@ def wait_for(path: Path) -> None:
     assert path.exists()
 
 
-@pytest.mark.parametrize(("grace", "code", "requeued"), [("-1", 0, "requeue 7\n"), (None, 1, None)])
-def test_a_job_near_its_time_limit_saves_and_goes_back_into_the_queue(job, grace, code, requeued):
-    """Unless the limit leaves no time beside the save: it would come back for ever."""
-    _, tools = job
-    running = start_job(job, SAVES, grace)
+@pytest.mark.parametrize(
+    ("saved", "words"),
+    [
+        ("runs/checkpoint-20", ()),
+        ("there is one/checkpoint-20", ("--output_dir", "there is one")),
+        ("there/checkpoint-20", ("--output_dir", "runs", "--output-dir=there")),
+        ("runs/checkpoint-9", ()),  # kept from before; what the job wrote is older
+        ("elsewhere/checkpoint-20", ()),
+        ("new/checkpoint-20", ("--output_dir", "new")),
+        (None, ()),
+    ],
+)
+def test_a_job_near_its_time_limit_saves_and_goes_back_into_the_queue(job, saved, words):
+    """Unless it saved nothing new: it would come back for ever."""
+    project, tools = job
+    goes_on = saved is not None and saved.endswith("checkpoint-20") and "elsewhere" not in saved
+    for folder in ("runs", "there", "there is one", "elsewhere", "new"):
+        shutil.rmtree(project / folder, ignore_errors=True)
+    for folder in ("runs", "there", "there is one", "elsewhere"):
+        (project / folder / "checkpoint-10").mkdir(parents=True)
+    running = start_job(job, SAVES.format(save=f"mkdir -p '{saved}';" if saved else ""), *words)
     wait_for(tools.record)
     running.send_signal(signal.SIGUSR1)
     output, _ = running.communicate(timeout=30)
-    assert running.returncode == code, output
+    assert running.returncode == (0 if goes_on else 1), output
     assert tools.record.read_text().split() == ["ready", "saved"]
-    assert (tools.requeued.read_text() if tools.requeued.exists() else None) == requeued
-    assert ("ask for more (sbatch --time)" in output) == (requeued is None)
+    assert (tools.requeued.read_text() if tools.requeued.exists() else None) == ("requeue 7\n" if goes_on else None)
+    assert ("ask for more (sbatch --time)" in output) == (not goes_on)
 
 
 @pytest.mark.parametrize("code", [0, 3])

@@ -70,6 +70,22 @@ def change_links(**rates: float) -> dict:
     return make_report(links=make_report()["links"] | {name.replace("to", "-"): rate for name, rate in rates.items()})
 
 
+@pytest.mark.parametrize(
+    ("seconds", "elements"), [(1e-4, 1 << 20), (0.05, 163_840), (2.0, 1 << 14)], ids=["fast", "slow", "very slow"]
+)
+def test_less_is_sent_over_a_slow_link(preflight, monkeypatch, seconds, elements):
+    """4 MiB over a link of 1 Mbit/s took half a minute each time: it was not named within two minutes and a half."""
+    sent, clock = [], [0.0]
+
+    def pass_on(tensor):
+        sent.append(tensor.numel())
+        clock[0] += seconds
+
+    monkeypatch.setattr(preflight.time, "perf_counter", lambda: clock[0])
+    assert preflight.choose_elements(pass_on) == pytest.approx(elements, abs=1)
+    assert sent == [preflight.PROBE_ELEMENTS] * 2
+
+
 def test_nothing_wrong_is_nothing_said(preflight):
     assert preflight.find_problems(make_report()) == []
 

@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from itertools import chain, pairwise
 from pathlib import Path
@@ -34,6 +35,8 @@ CONFIG = read_config()
 DEVICE = CONFIG["machine"]["device"]
 PLANNED = CONFIG["processes"]["preflight"]
 ELEMENTS = (1 << 20) if DEVICE == "cpu" else (1 << 25)  # float32: 4 MiB, 128 MiB
+PROBE_ELEMENTS = 1 << 14  # 64 KiB, which tell how many of those a link takes in time
+REPEAT_SECONDS = 0.5  # over a link of 1 Mbit/s one of 4 MiB would take half a minute
 REPEATS = 5
 SHOWN_LINKS = 32
 PRODUCT_SECONDS = 1.0  # of products: what else runs on a CPU, or a clock that has not risen yet, is not in all of them
@@ -131,9 +134,23 @@ def measure_product() -> float:
     return 1 / (statistics.mean(seconds) if DEVICE == "cpu" else min(seconds))
 
 
+def choose_elements(pass_on: Callable[[torch.Tensor], object]) -> int:
+    """As many as a repeat of ``pass_on`` may take: of a link that is far too slow fewer tell as much."""
+    probe = torch.ones(PROBE_ELEMENTS, device=DEVICE)
+    pass_on(probe)  # connects
+    synchronize()
+    begun = time.perf_counter()
+    pass_on(probe)
+    synchronize()
+    share = REPEAT_SECONDS / (time.perf_counter() - begun)
+    return max(PROBE_ELEMENTS, min(ELEMENTS, int(PROBE_ELEMENTS * share)))
+
+
 def measure_all_reduce() -> float:
     """Bytes per second that each process passes on, in both halves of a ring."""
-    tensor, count = torch.ones(ELEMENTS, device=DEVICE), dist.get_world_size()
+    elements, count = torch.tensor(choose_elements(dist.all_reduce), device=DEVICE), dist.get_world_size()
+    dist.all_reduce(elements, dist.ReduceOp.MIN)
+    tensor = torch.ones(int(elements), device=DEVICE)
     seconds = measure_seconds(lambda: dist.all_reduce(tensor))
     return 2 * (count - 1) / count * tensor.nbytes / seconds
 
@@ -158,19 +175,21 @@ def list_ring(ranks: range) -> tuple[list[tuple[int, int]], ...]:
 
 def measure_links() -> dict[str, float]:
     """Bytes per second between two processes, there and back, by "rank-rank"."""
-    rank, tensor = dist.get_rank(), torch.ones(ELEMENTS, device=DEVICE)
-    rates = {}
+    rank, rates = dist.get_rank(), {}
     for pairs in list_rounds(dist.get_world_size(), int(os.environ["LOCAL_WORLD_SIZE"])):
         dist.barrier()
         mine = next((pair for pair in pairs if rank in pair), None)
         if mine is None:
             continue
 
-        def pass_on(pair: tuple[int, int] = mine) -> None:  # there and back
+        def pass_on(tensor: torch.Tensor, pair: tuple[int, int] = mine) -> None:  # there and back
             for sender, receiver in (pair, pair[::-1]):
                 dist.send(tensor, receiver) if rank == sender else dist.recv(tensor, sender)
 
-        seconds = measure_seconds(pass_on)
+        elements = torch.tensor(choose_elements(pass_on), device=DEVICE)
+        dist.send(elements, mine[1]) if rank == mine[0] else dist.recv(elements, mine[0])
+        tensor = torch.ones(int(elements), device=DEVICE)
+        seconds = measure_seconds(partial(pass_on, tensor))
         if rank == mine[0]:
             rates[f"{mine[0]}-{mine[1]}"] = 2 * tensor.nbytes / seconds
     return rates

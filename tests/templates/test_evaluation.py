@@ -170,6 +170,30 @@ def test_the_loss_is_a_mean_of_tokens_whatever_the_batches(tmp_path):
         assert metrics["eval_perplexity"] == pytest.approx(math.exp(expected), rel=1e-4)
 
 
+def test_batches_that_are_not_on_the_device_yet_are_counted_there():
+    """A loop of its own moves inputs inside of compute_loss. The meta device refuses what a GPU does: two devices in one stack."""
+    import torch
+
+    reduced = []
+
+    def evaluation_loop(metric_key_prefix):
+        trainer.compute_loss(Values(training=False), {"labels": torch.tensor([[1, 2, -100]])})
+        return Values(metrics={})
+
+    def reduce(tensor, how):
+        reduced.append(tensor.device.type)
+        return torch.tensor([3.0, 1.0])
+
+    trainer = Values(
+        compute_loss=lambda *_, **__: torch.ones((), device="meta"),
+        evaluation_loop=evaluation_loop,
+        accelerator=Values(reduce=reduce),
+        compute_metrics=None,
+    )
+    load_leaf("evaluation").average_over_tokens(trainer)
+    assert trainer.evaluation_loop().metrics["eval_loss"] == 3.0 and reduced == ["meta"]
+
+
 @pytest.mark.parametrize("strategy", ["no", "steps"])
 def test_early_stopping_takes_evaluations(tmp_path, capsys, strategy):
     """The smoke run evaluates nothing: Transformers ended it with an AssertionError."""

@@ -235,6 +235,7 @@ def average_over_tokens(trainer: Trainer) -> None:
         count = (labels[..., 1:] if labels.dim() > 1 else labels).ne(-100).sum()  # each token predicts the next
         result = compute_loss(model, inputs, return_outputs=return_outputs)
         loss = (result[0] if return_outputs else result).detach().float()
+        count = count.to(loss.device)  # a loop of its own moves inputs where it computes their loss
         sums.append(torch.stack([torch.where(count > 0, loss * count, 0.0), count.float()]))
         return result
 

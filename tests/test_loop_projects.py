@@ -93,7 +93,7 @@ TIED = (
     Form("pipeline", 2, ["stages 2"], "tied"),
     Form("expert-fsdp2", 2, ["ep 2", "fsdp 2"], "tied-mixture"),
 )
-"""One of each family whose output layer is its embedding: the others of them are in ``OTHER_WORK``."""
+"""One of each family whose output layer is its embedding, of words that do not divide evenly: the others of them are in ``OTHER_WORK``."""
 BALANCE = 0.02
 BALANCED = (
     Form("tensor", 2, ["tp 2"], "balanced"),
@@ -308,14 +308,16 @@ def inputs(tmp_path_factory) -> Path:
     torch.manual_seed(0)
     models = {
         "dense": LlamaForCausalLM(LlamaConfig(**SIZES)),
-        "tied": LlamaForCausalLM(LlamaConfig(**SIZES | {"tie_word_embeddings": True})),
+        "tied": LlamaForCausalLM(LlamaConfig(**SIZES | {"tie_word_embeddings": True, "vocab_size": 515})),
         "untrained": LlamaForCausalLM(LlamaConfig(**SIZES)),
         "biased": LlamaForCausalLM(LlamaConfig(**SIZES | {"attention_bias": True, "mlp_bias": True})),
         "odd": LlamaForCausalLM(LlamaConfig(**SIZES | {"vocab_size": 515})),
         "wide": LlamaForCausalLM(LlamaConfig(**SIZES | {"num_key_value_heads": 4})),
         "mixture": Qwen3MoeForCausalLM(Qwen3MoeConfig(**mixture)),
         "balanced": Qwen3MoeForCausalLM(Qwen3MoeConfig(**mixture | {"router_aux_loss_coef": BALANCE})),
-        "tied-mixture": Qwen3MoeForCausalLM(Qwen3MoeConfig(**mixture | {"tie_word_embeddings": True})),
+        "tied-mixture": Qwen3MoeForCausalLM(
+            Qwen3MoeConfig(**mixture | {"tie_word_embeddings": True, "vocab_size": 515})
+        ),
     }
     for kind, more in TYPES.items():
         models[kind] = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **SIZES | more))

@@ -29,6 +29,7 @@ from torch.distributed.checkpoint.state_dict import (
     set_model_state_dict,
     set_optimizer_state_dict,
 )
+from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor, Shard
 from torch.distributed.tensor.placement_types import _StridedShard
 from torch.overrides import TorchFunctionMode
@@ -124,6 +125,23 @@ def adapt_equally(model: nn.Module, adapt: Callable | None, args) -> nn.Module:
         return model
     set_seed(args.seed)
     return adapt(model)
+
+
+def share_tied_parts(model: nn.Module) -> None:
+    """Of a weight that two layers share FSDP2 keeps one part in each process. Before the first forward pass.
+
+    Where rows do not divide evenly it would have a padded copy for each layer, and one that is never updated
+    (torch 2.13, https://github.com/pytorch/pytorch/issues/176076).
+    """
+    kept: dict[nn.Parameter, torch.Tensor] = {}
+    for module in model.modules():
+        groups = module._get_fsdp_state()._fsdp_param_groups if isinstance(module, FSDPModule) else ()
+        for part in (part for group in groups for part in group.fsdp_params):
+            weight = getattr(part._module_info.module, part._module_info.param_name)
+            if weight in kept:
+                part._sharded_param_data = kept[weight]
+            part.reset_sharded_param()
+            kept[weight] = part._sharded_param_data
 
 
 def refuse_router_loss(config) -> None:

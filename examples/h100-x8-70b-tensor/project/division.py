@@ -16,6 +16,7 @@ from divided_states import (
     divide_gradient,
     get_local,
     list_weights,
+    share_tied_parts,
     sum_over_processes,
 )
 from loaded_weights import check_loaded
@@ -56,6 +57,7 @@ class Division:
             source, distributed_config=self.config, output_loading_info=True, ignore_mismatched_sizes=True, **keywords
         )
         check_loaded(model, loading)
+        share_tied_parts(model)
         if self.vocabulary is not None:
             self.partial = [weight for pattern in partial for weight in list_weights(model, pattern)]
             if self.tokens:

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.distributed import DistributedConfig
 
-from divided_states import adapt_equally, refuse_router_loss, sum_over_processes
+from divided_states import adapt_equally, refuse_router_loss, share_tied_parts, sum_over_processes
 from loaded_weights import check_loaded
 from sequence_attention import NAME, SequenceAttention
 
@@ -48,6 +48,7 @@ class Division:
             source, attn_implementation=NAME, **more, output_loading_info=True, ignore_mismatched_sizes=True, **keywords
         )
         check_loaded(model, loading)
+        share_tied_parts(model)
         refuse_router_loss(model.config)
         self.longest = find_longest(model.config)
         model = adapt_equally(model, adapt, self.args)

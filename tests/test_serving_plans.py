@@ -60,7 +60,25 @@ def test_a_server_for_many_is_vllm_over_all_devices_that_it_needs():
     assert flags["tensor-parallel-size"] * flags.get("data-parallel-size", 1) == document.layout.devices
     assert flags["max-num-seqs"] * flags.get("data-parallel-size", 1) >= 64
     assert flags["max-model-len"] >= 2048 + 128
-    assert flags["max-num-queued-reqs"] == 64 + document.config.serving.max_waiting
+    # each copy has a process that speaks HTTP (vllm/entrypoints/cli/serve.py, api_server_count), which counts its own requests
+    assert flags["max-num-queued-reqs"] * flags["data-parallel-size"] == 64 + document.config.serving.max_waiting
+
+
+def test_requests_that_copies_on_several_nodes_take_are_no_more_than_those_of_one():
+    """Each of sixteen processes that speak HTTP took as many as all of them together should."""
+    asked = {"hardware": "2x8xh100-sxm-80gb", "concurrency": 512, "optimize_for": "throughput"}
+    serving = plan_8b(**asked).config.serving
+    assert serving.flags["data-parallel-size"] == 16
+    assert serving.flags["max-num-queued-reqs"] == (512 + serving.max_waiting) / 16
+
+
+def test_a_server_for_a_machine_that_is_not_known_is_written(tmp_path):
+    """It ended in a traceback of Jinja where the cache of its limits takes more than the planned lengths."""
+    model = str(MODELS / "smollm2-135m.json")
+    document = document_request(Request(model=model, mode="infer", hardware="portable", concurrency=8))
+    assert document.config.predicted.peak_memory_gib > document.estimate.peak_memory_gib + 0.05
+    render(to_json(document), tmp_path / "p")
+    assert "of each device" not in (tmp_path / "p" / "PLAN.md").read_text()
 
 
 def test_several_nodes_hold_one_model_that_one_cannot():

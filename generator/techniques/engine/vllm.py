@@ -45,7 +45,8 @@ class Vllm(GpuEngine):
         "max-num-seqs": "of serving.max_concurrency, the share of one copy of the model",
         "max-num-batched-tokens": "tokens of prompts in one pass: the engine's own default for large boards",
         "gpu-memory-utilization": "weights, activations and cache together; the rest is CUDA's own",
-        "max-num-queued-reqs": "serving.max_concurrency and max_waiting together: it counts those that run, too",
+        "max-num-queued-reqs": "serving.max_concurrency and max_waiting together, as it counts those that run, too; of copies "
+        "each has a process that speaks HTTP, which counts its own alone: its share",
         "shutdown-timeout": "seconds for answers that are being written when it is told to stop",
         "quantization": "the decision quantization",
         "enable-lora": "config.yaml names an adapter",
@@ -66,7 +67,7 @@ class Vllm(GpuEngine):
             "max-num-seqs": limits.of_one_copy,
             "max-num-batched-tokens": limits.batched_tokens,
             "gpu-memory-utilization": limits.memory_share,
-            "max-num-queued-reqs": limits.max_concurrency + limits.max_waiting,  # it counts those that run, too
+            "max-num-queued-reqs": -(-(limits.max_concurrency + limits.max_waiting) // layout.replicate),
             "shutdown-timeout": GRACE_SECONDS,
             **({"quantization": "fp8"} if weights == "fp8" else {}),
             **drop_ones(

@@ -130,7 +130,9 @@ def test_who_was_answered_and_asks_no_more_is_cut_off(server):
 
 
 def test_who_sends_half_a_body_keeps_nobody_waiting(server):
-    """More of them than may wait: the next one is answered at once, and the first are told that they were too slow."""
+    """More of them than may wait: the next one is answered at once, and the first are told that they are too many. They
+    were told that they were too slow, as were 55 of 80 that came whole and at once to a busy machine: 408, without a time
+    to come again."""
     whole = make_request(make_body())
     with contextlib.ExitStack() as stack:
         slow = [stack.enter_context(connect(server)) for _ in range(40)]
@@ -141,7 +143,8 @@ def test_who_sends_half_a_body_keeps_nobody_waiting(server):
         assert send(server, whole).startswith(b"HTTP/1.1 200")
         assert time.monotonic() - begun < 15
         for connection in slow[:20]:
-            assert connection.recv(100).startswith(b"HTTP/1.1 408")
+            head = connection.recv(4096)
+            assert head.startswith(b"HTTP/1.1 429") and b"\r\nretry-after: " in head.lower()
         slow[-1].sendall(whole[-5:])
         assert slow[-1].recv(100).startswith(b"HTTP/1.1 200")
 

@@ -50,3 +50,27 @@ def test_work_ends_when_its_client_goes(http_call):
 
     asyncio.run(asyncio.wait_for(run(), 10))
     assert ended == [True]
+
+
+@pytest.mark.parametrize(("others", "seconds", "status"), [(1, 30, 429), (0, 0.05, 408)])
+def test_a_body_that_gives_way_to_others_is_no_slow_one(http_call, monkeypatch, others, seconds, status):
+    """429, which says when to come again; 408 is for who has had the time."""
+    monkeypatch.setattr(http_call, "BODY_SECONDS", seconds)
+    incoming = http_call.Incoming(1)
+
+    async def receive() -> dict:
+        await asyncio.Event().wait()
+        return {}
+
+    async def read() -> None:
+        await http_call.Call(SCOPE, receive, None, send_seconds=1).read_body(100, incoming)
+
+    async def run() -> int:
+        tasks = [asyncio.create_task(read()) for _ in range(1 + others)]
+        with pytest.raises(http_call.Refused) as refused:
+            await tasks[0]
+        for task in tasks:
+            task.cancel()
+        return refused.value.status
+
+    assert asyncio.run(asyncio.wait_for(run(), 10)) == status

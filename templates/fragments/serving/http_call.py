@@ -64,8 +64,10 @@ class Call:
                 with incoming.hold(deadline):
                     return await self.receive_body(limit, refusal)
         except TimeoutError:
-            message = f"The body did not come within {BODY_SECONDS} s, nor before {incoming.most} others began to"
-            raise Refused(408, message, code="timeout") from None
+            if self.seconds < BODY_SECONDS:  # ended for others, and not for being slow: many came at once
+                message = f"{incoming.most} requests were coming in beside this one: ask again later"
+                raise Refused(429, message, code="too_many_requests") from None
+            raise Refused(408, f"The body did not come within {BODY_SECONDS} s", code="timeout") from None
 
     async def receive_body(self, limit: int, refusal: Refused) -> bytes:
         body = bytearray()

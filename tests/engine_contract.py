@@ -117,6 +117,16 @@ class EngineContract:
             assert row["tokens"][:most] == wanted[: len(row["tokens"])]
             assert row["cancelled"] or row["tokens"] == wanted
 
+    def test_others_run_while_a_prompt_is_read(self, python, project, prompts):
+        """OpenVINO's step held Python's lock: /health, other answers and who had gone waited for all of a prompt."""
+        found = drive(python, project, "beat", prompt=(prompts[0] * 20)[:480])
+        assert found["longest_gap"] < found["seconds"] / 4
+
+    def test_nothing_is_computed_for_those_who_have_gone(self, python, project, prompts):
+        """llama.cpp's server read the prompts of all of them: after 200 it answered nobody for minutes."""
+        found = drive(python, project, "leave", prompt=(prompts[0] * 20)[:300], count=24)
+        assert found["after"] < 10 * found["alone"]
+
     def test_what_no_row_holds_is_refused_and_the_end_is_told(self, python, project, prompts):
         found = drive(python, project, "close", prompt=prompts[0])
         assert len(found["refused"]) == 3 and "max_context" in found["refused"][2]

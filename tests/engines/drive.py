@@ -97,9 +97,51 @@ def close(engine: Engine, prompt: list[int]) -> dict:
     return {"refused": problems, "ended": answer.ended.wait(60), "finish": answer.finish, "tokens": len(answer.tokens)}
 
 
+def beat(engine: Engine, prompt: list[int]) -> dict:
+    """A thread that only looks at the clock, while a long prompt is read."""
+    engine.generate([prompt[:8]], [Sampling(1)])
+    gaps, read = [], threading.Event()
+
+    def look() -> None:
+        before = time.monotonic()
+        while not read.is_set():
+            time.sleep(0.005)
+            now = time.monotonic()
+            gaps.append(now - before)
+            before = now
+
+    looking = threading.Thread(target=look)
+    looking.start()
+    began = time.monotonic()
+    engine.generate([prompt], [Sampling(1)])
+    seconds = time.monotonic() - began
+    read.set()
+    looking.join()
+    return {"seconds": seconds, "longest_gap": max(gaps)}
+
+
+def leave(engine: Engine, prompt: list[int], count: int) -> dict:
+    """How long an answer takes alone, and behind many who have asked and gone."""
+    one, seconds = Sampling(8, ends=False), []
+
+    def ask() -> None:
+        began = time.monotonic()
+        engine.generate([prompt], [one])
+        seconds.append(time.monotonic() - began)
+
+    ask()
+    for _ in range(count):
+        number = engine.submit(prompt, one, Answer().receive)
+        time.sleep(seconds[0] / 8)
+        engine.cancel(number)
+    ask()
+    return {"alone": seconds[0], "after": seconds[1]}
+
+
 if __name__ == "__main__":
     job = json.loads(sys.stdin.read())
     running = Engine(CONFIG, Path.cwd())
-    found = {"generate": generate, "score": score, "share": share, "close": close}[sys.argv[1]](running, **job)
+    tasks = {"generate": generate, "score": score, "share": share, "close": close, "beat": beat, "leave": leave}
+    found = tasks[sys.argv[1]](running, **job)
     running.close()
     print(json.dumps(found))

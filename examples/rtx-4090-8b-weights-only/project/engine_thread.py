@@ -129,12 +129,7 @@ class EngineThread:
     @property
     def memory_gib(self) -> float:
         """Most that the process has held."""
-        status = Path("/proc/self/status")
-        if status.exists():  # getrusage's is at least that of the process which started this one
-            lines = status.read_text(encoding="utf-8").splitlines()
-            return next((int(line.split()[1]) for line in lines if line.startswith("VmHWM:")), 0) / (1 << 20)
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        return peak / (1 << 30 if sys.platform == "darwin" else 1 << 20)  # bytes there, KiB on Linux
+        return measure_peak_gib()
 
     def close(self) -> None:
         """Whoever waits is told that it was cancelled."""
@@ -220,3 +215,13 @@ def check_lengths(prompt_tokens: int, new_tokens: int, context: int) -> None:
         raise ValueError(
             f"{prompt_tokens} tokens of prompt and {new_tokens} new ones are more than the {context} of max_context"
         )
+
+
+def measure_peak_gib() -> float:
+    """Most that this process has held."""
+    status = Path("/proc/self/status")
+    if status.exists():  # getrusage's is at least that of the process which started this one
+        lines = status.read_text(encoding="utf-8").splitlines()
+        return next((int(line.split()[1]) for line in lines if line.startswith("VmHWM:")), 0) / (1 << 20)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / (1 << 30 if sys.platform == "darwin" else 1 << 20)  # bytes there, KiB on Linux

@@ -21,6 +21,7 @@ class OpenvinoGenai(CpuEngine):
     role = "serve-openvino-genai"
     conversion = "convert-openvino-genai"
     leaf = "openvino_genai"
+    imports = ("engine_process", "engine_thread", "openvino_steps")
     needs: ClassVar = {
         Trait.FLOAT32_ARITHMETIC: "{other} is not of this engine: it computes in 32 bits, and by itself in 16 between rounded weights"
     }

@@ -49,8 +49,10 @@ class Engine(EngineThread):
         return bool(self.running)
 
     def advance(self) -> None:
+        # who was left goes on in the server up to its next event: what comes meanwhile waits here, or it would read the
+        # prompts of all who have gone one after the other
         self.streams = [stream for stream in self.streams if stream.is_alive()]
-        while len(self.running) < self.slots and self.admit_next(self.begin):
+        while len(self.streams) < self.slots and self.admit_next(self.begin):
             pass
         try:
             number, event = self.events.get(timeout=LOOK_SECONDS)

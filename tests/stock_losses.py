@@ -255,7 +255,7 @@ def train_stock(project: Path, of: Draw, seen: dict[str, Any]) -> list[dict]:
     if of.task == "text-classification":
         names = sorted({json.loads(line)["label"] for line in (project.parent / "d.jsonl").read_text().splitlines()})
         model = AutoModelForSequenceClassification.from_pretrained(
-            source, num_labels=len(names), attn_implementation="eager"
+            source, num_labels=len(names), attn_implementation="eager", ignore_mismatched_sizes=True
         )
         model.config.pad_token_id = tokenizer.pad_token_id
     else:
@@ -285,6 +285,7 @@ def train_stock(project: Path, of: Draw, seen: dict[str, Any]) -> list[dict]:
         eval_steps=2,
         per_device_eval_batch_size=1000,
         eval_on_start="eval_strategy" in of.flags,
+        label_names=seen["trainer"].args.label_names,
         optim="adamw_torch",
         train_sampling_strategy=seen["trainer"].args.train_sampling_strategy,
         remove_unused_columns=of.task != "sft",

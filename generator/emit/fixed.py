@@ -51,6 +51,14 @@ ROWS = (
     ),
     Row(
         "training_arguments",
+        "label_names",
+        ("train", "unnamed-labels"),
+        "the model's forward takes labels without naming them, and Trainer would drop the column",
+        value=["labels"],
+        why="forward does not name them, and Trainer would drop the column",
+    ),
+    Row(
+        "training_arguments",
         "disable_tqdm",
         ("train",),
         "a line for each log in the place of a bar: it reads well in a file too",
@@ -413,6 +421,7 @@ def find_facts(project: ProjectPart, edits: Edits, parallel: ParallelRecord | No
         "cuts": all(argument.name != "max_length" for argument in edits.training_arguments),
         "expandable": ALLOCATOR in dict(edits.environment),
         "tokens": find_task(project.task).writes,
+        "unnamed-labels": project.names_no_labels is True,
         "scripted": not serves and not by_row,
         "loads": loads,
         "generates": find_task(project.task).writes and not serves,

@@ -98,6 +98,10 @@ class ProjectPart:
     tokenizer: TokenizerRecord
     data_format: str
     sft_format: str | None
+    reads_end: bool = ABSENT
+    """true: a classifier that answers at the end token, of which each text must have one"""
+    names_no_labels: bool = ABSENT
+    """true: a classifier whose forward does not name its labels, so that Trainer must be told what they are called"""
     example_leaf: str | None
     """the leaf of templates/fragments/examples that makes an example of a row"""
     data_endings: tuple[str, ...]

@@ -18,6 +18,7 @@ from generator.emit.plan_document import (
 )
 from generator.inputs.data_files import DataSource
 from generator.inputs.tokenizer_revision import is_on_hub
+from generator.model.classifiers import NAMES_NO_LABELS, READS_END
 from hwdetect.machine.installed import list_versions
 
 TRAINED = {"full": "full training", "lora": "{adapter}", "qlora": "QLoRA{form}"}
@@ -77,6 +78,8 @@ def describe_project(planned: Planned, name: str | None, sources: tuple[LocalSou
         ),
         data_format=data.format if data else "txt",
         sft_format=data.sft_format if data else None,
+        reads_end=True if task.classifies and case.model.model_type in READS_END else ABSENT,
+        names_no_labels=True if task.classifies and case.model.model_type in NAMES_NO_LABELS else ABSENT,
         example_leaf=choose_example_leaf(data, workload.task),
         data_endings=data.endings if data else (),
         data_words=recognised.describe() if recognised else None,

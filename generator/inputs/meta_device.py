@@ -43,6 +43,14 @@ SIZES = {
     "expert_ffn": ("moe_intermediate_size",),
     "max_positions": ("max_position_embeddings",),
 }
+UNPLANNED = {
+    "fnet": "its layers mix tokens by Fourier transforms, without attention",
+    "funnel": "its blocks see fewer and fewer tokens",
+    "perceiver": "its layers attend from a fixed number of latents, whatever the length of the text",
+    "prophetnet": "its decoder has a stream of states for each token that it predicts ahead",
+    "reformer": "its layers attend within buckets of hashes, by blocks that are reversed in the backward pass",
+}
+"""Types that Transformers has, and whose layers no formula of the cost model is for."""
 NUMBERS = dict.fromkeys((*SIZES, "params", "active_params", "linear_params", "embedding_params"), int)
 LIMITED = NUMBERS | {
     "architecture": str, "kind": str, "gated": bool, "tied_embeddings": bool, "scans": bool, "attention": list, "state_elements": int, "saved": list,
@@ -53,6 +61,11 @@ COUNTED = (LIMITED, LIMITED | {"max_positions": type(None)})
 
 def describe_on_meta(config: dict, name: str, why: str) -> ModelSpec:
     """The spec as counted (cached by the config's content). Raises ``SourceError`` when Transformers cannot build it either."""
+    if reason := UNPLANNED.get(config["model_type"]):
+        raise SourceError(
+            f"{name} ({config['model_type']}) is not planned: {reason}, and the cost model has no formula for that",
+            "give a plain transformer, such as a BERT for --task text-classification or a Llama",
+        )
     text = json.dumps(config, sort_keys=True)
     path = find_cache_folder() / f"{hashlib.sha256(f'{VERSION} {text}'.encode()).hexdigest()[:32]}.json"
     counts = read_cached(path) or count_in_child(text, name, path)

@@ -14,9 +14,23 @@ CLASSIFIED = frozenset(
     | {"phimoe", "qwen2", "qwen2_moe", "qwen3", "qwen3_5_text", "qwen3_moe", "qwen3_next", "rembert", "roberta"}
     | {"roberta-prelayernorm", "roc_bert", "roformer", "seed_oss", "smollm3", "squeezebert", "stablelm"}
     | {"axk1", "axk2", "cohere_compass_text", "esmc", "gemma3", "jina_embeddings_v3", "ultrabert"}
+    | {"bart", "bigbird_pegasus", "lilt", "mbart", "mt5", "mvp", "plbart", "t5", "t5gemma", "t5gemma2", "umt5"}
+    | {"modernvbert", "qwen3_5", "ultravbert"}
     | {"starcoder2", "xlm", "xlm-roberta", "xlm-roberta-xl", "xlnet", "xmod", "yoso", "zamba", "zamba2"}
 )
-"""Types of encoders and decoders that AutoModelForSequenceClassification takes (Transformers 5.23,
-MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES); for others it raises before the first step."""
+"""Types of models that AutoModelForSequenceClassification takes (Transformers 5.23,
+MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES) and trains from tokens alone; for others it raises before the first step."""
+NEEDS = {
+    "layoutlmv2": "where each word stands on its page, and an image of that",
+    "layoutlmv3": "where each word stands on its page, and an image of that",
+    "markuplm": "the path of each word in its HTML page",
+    "tapas": "a table for each question",
+}
+"""What the classifiers of other types read beside a text: without it their tokenizers take none (tokenization_layoutlmv3.py: boxes,
+tokenization_markuplm.py: xpaths, tokenization_tapas.py: table)."""
+READS_END = frozenset({"bart", "bigbird_pegasus", "mbart", "mt5", "mvp", "plbart", "t5", "umt5"})
+"""Types whose head reads the state of the end token, of which every row needs as many (modeling_bart.py, modeling_t5.py: eos_mask)."""
+NAMES_NO_LABELS = frozenset({"qwen3_5"})
+"""Types whose forward takes labels by ``**kwargs`` (modeling_qwen3_5.py): Trainer looks for the names of labels in its signature."""
 HEAD = "ForSequenceClassification"
 """How the class ends that a checkpoint with a trained head for labels names in ``architectures``."""

@@ -5,7 +5,9 @@ import torch
 
 
 def keep_class(logits, labels) -> torch.Tensor:
-    """The likeliest class of each row: all that the metrics need of the logits."""
+    """The likeliest class of each row: all that the metrics need of what a model returns, its logits first."""
+    if isinstance(logits, tuple):
+        logits = logits[0]
     return logits.argmax(-1)
 
 

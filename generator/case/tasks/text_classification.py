@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from generator.case.tasks.task import Refusal, Task, name_model
 from generator.model import ModelSpec
-from generator.model.classifiers import CLASSIFIED, HEAD
+from generator.model.classifiers import CLASSIFIED, HEAD, NEEDS
 
 
 def explain_model(model: ModelSpec, asked: str, trained: bool) -> Refusal | None:
     """Why it has no head for labels, or none that was trained."""
-    if model.kind not in ("encoder", "decoder"):
+    if needs := NEEDS.get(model.model_type):
+        return (
+            f"{asked} reads texts alone, and {name_model(model)} reads {needs} besides",
+            "give a model of texts, such as a BERT or a Llama",
+        )
+    if model.model_type not in CLASSIFIED and model.kind not in ("encoder", "decoder"):
         return (
             f"{asked} needs an encoder or a decoder of text, and {name_model(model)} is {model.kind}",
             "give another model, such as a BERT or a Llama",

@@ -3,6 +3,7 @@ from dataclasses import replace
 from typing import Any
 
 from generator.case.case import Case
+from generator.model.classifiers import READS_END
 from generator.techniques.base import Published, Technique
 from generator.techniques.edits import Code, Edits, make_argument, merge_edits
 from generator.techniques.launch import is_by_loop
@@ -42,7 +43,9 @@ PEFT 0.21 raises for ``out_proj`` (tuners_utils.py: _check_lora_target_modules_m
 returns several tensors, ``o_a_proj`` has a weight for each group of heads, ``correction_coefs`` are read clamped (Transformers 5.23)."""
 
 POOLED = ("pooler.dense",)
+AT_THE_END = ("classification_head",)
 HEADS = {
+    **dict.fromkeys(READS_END, AT_THE_END),
     "albert": ("pooler",),
     "bert": POOLED,
     "deberta": POOLED,
@@ -55,9 +58,11 @@ HEADS = {
     "megatron-bert": POOLED,
     "modernbert": ("head",),
     "modernbert-decoder": ("head",),
+    "modernvbert": ("head",),
     "nomic_bert": POOLED,
     "rembert": POOLED,
     "roc_bert": POOLED,
+    "ultravbert": ("head",),
     "xlm": ("sequence_summary",),
     "xlnet": ("sequence_summary", "logits_proj"),
 }

@@ -128,11 +128,13 @@ def write_nf4_config(case: Case, stored: str | None = None) -> str:
 
 def write_skipped_head(case: Case) -> str:
     """A classifier's head stays unpacked: its weights are new, and a product in 4 bits whose weights are no packed ones ends the first
-    step. Transformers 5.23 keeps a last layer by the name of its weight, and an encoder's ends in a bias (quantizers/base.py)."""
+    step. Transformers 5.23 keeps a last layer by the name of its weight, and that of models with an encoder ends in a bias
+    (quantizers/base.py)."""
     whole = list_head(case)
-    if not case.workload.task_facts.classifies or not (whole or case.model.kind == "encoder"):
+    if not case.workload.task_facts.classifies or not (whole or case.model.kind != "decoder"):
         return ""
-    return f"    llm_int8_skip_modules={['classifier', *whole]},  # the head is learned whole\n"
+    names = ["classifier", *(["score"] if case.model.kind == "encoder-decoder" else []), *whole]
+    return f"    llm_int8_skip_modules={names},  # the head is learned whole\n"
 
 
 def choose_dequantized_dtype(case: Case) -> str:

@@ -1,6 +1,7 @@
 """Starts the launcher of this node, and says who is waited for: python meeting.py --nodes 2 --port 29500 torchrun …
 
 Of themselves torchrun and Accelerate wait for ten minutes without a word, and their error names no node.
+MEETING_PORT is another port of the first node, the same on all: two runs that share it need two.
 """
 
 import quiet_imports  # isort: skip
@@ -154,6 +155,13 @@ def check_name(name: str) -> None:
     sys.exit(f"meeting.py: MASTER_ADDR is {name!r}, and no host can be called that.\n{ADVICE['first']}")
 
 
+def name_port(words: list[str], planned: int, port: int) -> list[str]:
+    """The launcher's arguments with another port: torchrun's stands behind the first node, Accelerate's in its file."""
+    if words[:1] == ["launch"]:
+        return ["launch", "--main_process_port", str(port), *words[1:]]
+    return [f"{word.removesuffix(f':{planned}')}:{port}" if word.endswith(f":{planned}") else word for word in words]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--nodes", type=int, required=True)
@@ -167,9 +175,10 @@ def main() -> None:
         sys.exit(f"meeting.py: {name} is not there: {quiet_imports.ADVICE}")
     first = os.environ.get("MASTER_ADDR", "").strip("[]")  # of an IPv6 address
     check_name(first)
-    meeting = Meeting(first, asked.nodes, asked.port)
+    port = int(os.environ.get("MEETING_PORT") or asked.port)
+    meeting = Meeting(first, asked.nodes, port)
     meeting.start()
-    sys.argv = [program, *words]
+    sys.argv = [program, *(name_port(words, asked.port, port) if port != asked.port else words)]
     try:
         runpy.run_path(program, run_name="__main__")
     except Exception as error:

@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.core]
 SOON = "read_timeout=10,join_timeout=10"
 
 
-def start(folder: Path, name: str, address: str, port: int, nodes: int = 2) -> subprocess.Popen[str]:
+def start(folder: Path, name: str, address: str, port: int, nodes: int = 2, **environment) -> subprocess.Popen[str]:
     folder = folder / name
     folder.mkdir(exist_ok=True)
     shutil.copy(FRAGMENTS / "quiet_imports.py", folder)
@@ -32,7 +32,7 @@ def start(folder: Path, name: str, address: str, port: int, nodes: int = 2) -> s
     return subprocess.Popen(
         [sys.executable, "meeting.py", "--nodes", str(nodes), "--port", str(port), "torchrun", *words],
         cwd=folder,
-        env={**os.environ, "MASTER_ADDR": address, "OMP_NUM_THREADS": "1"},
+        env={**os.environ, "MASTER_ADDR": address, "OMP_NUM_THREADS": "1"} | environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -52,6 +52,15 @@ def test_nodes_that_all_come_are_told_nothing_more(tmp_path):
     assert [node.returncode for node in nodes] == [0, 0], ended
     assert sorted(out.strip() for out, _ in ended) == ["rank 0", "rank 1"]
     assert not any("Traceback" in said for _, said in ended)
+
+
+def test_two_runs_that_share_their_first_node_meet_at_ports_of_their_own(tmp_path):
+    with socket.create_server(("localhost", 0)) as other:
+        planned, port = other.getsockname()[1], choose_port()
+        names = [f"node-{n}" for n in (1, 2)]
+        nodes = [start(tmp_path, name, "localhost", planned, MEETING_PORT=str(port)) for name in names]
+        ended = [node.communicate(timeout=200) for node in nodes]
+    assert sorted(out.strip() for out, _ in ended) == ["rank 0", "rank 1"], ended
 
 
 def test_a_node_that_waits_alone_says_who_has_come(tmp_path):

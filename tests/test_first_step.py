@@ -86,6 +86,16 @@ def make_trainer(
     return Trainer(model=model, args=args, train_dataset=rows * 4)
 
 
+def make_mixture_trainer(folder: Path, **more):
+    from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM, Trainer
+
+    dense = make_trainer(folder, **more)
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8}
+    experts = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16}
+    config = Qwen3MoeConfig(hidden_size=32, num_hidden_layers=2, vocab_size=96, **heads, **experts)
+    return Trainer(model=Qwen3MoeForCausalLM(config), args=dense.args, train_dataset=dense.train_dataset)
+
+
 def train(first_step, trainer, **planned) -> None:
     """``planned`` in the place of what the plan expects; ``loss_on`` is the config's."""
     config = {"first_step": PLANNED | planned, "loss_on": planned.pop("loss_on", None)}
@@ -303,6 +313,18 @@ def test_a_model_that_calls_it_beside_its_attention(first_step, tmp_path, capsys
     trainer.model.model.norm.register_forward_hook(lambda _, __, x: F.scaled_dot_product_attention(x, x, x))
     train(first_step, trainer, attention="eager")
     assert "attention eager" in capsys.readouterr().out
+
+
+def test_experts_that_autocast_leaves_in_32_bits(first_step, load, tmp_path, monkeypatch, capsys):
+    from transformers.integrations import moe
+
+    monkeypatch.setattr(moe, "_grouped_mm", moe._grouped_mm)  # as it is now, when this test is over
+    with pytest.raises(SystemExit, match="dtype of the experts' products: float32, planned bfloat16"):
+        train(first_step, make_mixture_trainer(tmp_path, bf16=True), experts="bfloat16")
+    train(first_step, make_mixture_trainer(tmp_path), experts="float32")
+    load("expert_products").cast_experts()
+    train(first_step, make_mixture_trainer(tmp_path, bf16=True), experts="bfloat16")
+    assert "experts bfloat16" in capsys.readouterr().out
 
 
 def test_another_device(first_step, tmp_path):

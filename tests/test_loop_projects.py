@@ -94,6 +94,8 @@ TIED = (
     Form("expert-fsdp2", 2, ["ep 2", "fsdp 2"], "tied-mixture"),
 )
 """One of each family whose output layer is its embedding, of words that do not divide evenly: the others of them are in ``OTHER_WORK``."""
+OF_WHOLE_EXPERTS = (("tensor", 2, ["tp 2"]), ("context", 2, ["parts 2"]), ("pipeline", 2, ["stages 2"]))
+"""Forms of two processes that store float32 weights and put mixtures' experts on one device each, or divide their matrices."""
 BALANCE = 0.02
 BALANCED = (
     Form("tensor", 2, ["tp 2"], "balanced"),
@@ -898,6 +900,19 @@ def test_sixteen_bits(inputs, tmp_path):
     for form in forms:
         losses, alone = (read_report(made[name])["losses"] for name in (form.id, form.alone))
         assert losses == pytest.approx(alone, abs=form.tolerance), form.id
+
+
+def test_experts_in_sixteen_bits(inputs, tmp_path):
+    """PyTorch's autocast leaves their grouped products out: float32 weights were multiplied in float32."""
+    forms = (*(form for form in TWO if form.name == "expert"), *(Form(*form, "qwen3_moe") for form in OF_WHOLE_EXPERTS))
+    forms = tuple(replace(form, pins={"precision": "bf16"}) for form in (Form("single", 1, [], "mixture"), *forms))
+    made = train(inputs, tmp_path, forms)
+    for form in forms:
+        losses, alone = (read_report(made[name])["losses"] for name in (form.id, form.alone))
+        assert losses == pytest.approx(alone, abs=0.03), form.id
+        assert re.search("as planned: .*trained float32.*experts bfloat16", (made[form.id] / "log-0").read_text())
+    single, expert, *_ = (read_report(made[form.id])["losses"] for form in forms)
+    assert expert == pytest.approx(single, abs=0.01)
 
 
 def test_every_form_that_is_emitted_was_run():

@@ -152,11 +152,7 @@ def compute_tiled_activations(shape: Shape, run: Execution, residual: float, com
 
 def find_output_bytes(shape: Shape, run: Execution, residual: float, compute: float) -> float:
     """Bytes of an element of what the feed-forward's products return."""
-    loops = run.expert_loop or shape.every_expert
-    fused_experts = shape.experts and run.autocast_dtype and not loops  # grouped products are not autocast
-    return (
-        residual if fused_experts or run.quant in ("nf4", "int8") else compute
-    )  # bitsandbytes: the dtype of its input
+    return residual if run.quant in ("nf4", "int8") else compute  # bitsandbytes: the dtype of its input
 
 
 class Beside(NamedTuple):

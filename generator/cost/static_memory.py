@@ -296,11 +296,11 @@ def compute_cast_copies(shape: Shape, run: Execution) -> CastCopies:
     casts = run.autocast_dtype and BYTES[run.weights_dtype] > compute and run.train == "full"
     if not casts or run.sharding.divides_weights or mixes_in_16_bits(run):
         return CastCopies(0.0, 0.0, 0.0)
-    # grouped products of fused experts are not on autocast's list
-    params = shape.block_params - (0.0 if run.expert_loop or shape.every_expert else shape.expert_params)
+    # grouped products are not on autocast's list: expert_products.py casts them as it would, and its cache has no part in them
+    grouped = 0.0 if run.expert_loop or shape.every_expert else shape.expert_params
     here = compute / run.tp
-    kept = params * shape.layers / run.pp + shape.head_params if run.autocast_cache else 0.0
-    return CastCopies(params * here, shape.head_params * here, kept * here)
+    cached = (shape.block_params - grouped) * shape.layers / run.pp + shape.head_params if run.autocast_cache else 0.0
+    return CastCopies(shape.block_params * here, shape.head_params * here, cached * here)
 
 
 def compute_adapted_experts(shape: Shape, run: Execution) -> float:

@@ -15,6 +15,7 @@ from generator.cost.static_memory import compute_static_memory, find_parameter_b
 from generator.decide.plan import Plan
 from generator.emit.figures import round_floats
 from generator.emit.plan_document import ABSENT, FirstStepRecord, ParallelRecord
+from generator.model.block_traits import groups_experts
 from generator.techniques.padding import attends_without_mask
 
 PACKED = {"nf4": "uint8", "int8": "int8"}
@@ -31,6 +32,7 @@ def expect_first_step(plan: Plan, parallel: ParallelRecord | None) -> FirstStepR
         **expect_dtypes(run),
         device=ABSENT if parallel or case.portable else case.vendor.torch_device,
         **expect_attention(plan),
+        experts=run.compute_dtype if groups_experts(case.model) else ABSENT,
         cached_casts=ABSENT if run.autocast_cache or run.attention != "sdpa" else False,
         shared_tokens=run.shared_tokens or ABSENT,
         gib=round_floats(expect_gib(plan)),

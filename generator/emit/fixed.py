@@ -349,6 +349,7 @@ CONFIG_REASONS = {
     "first_step.device": "where the weights must be",
     "first_step.attention": "the attention implementation that the model must use",
     "first_step.cached_casts": "false: autocast must not keep a 16-bit copy of every weight until the forward pass ends",
+    "first_step.experts": "the dtype in which routed experts must be multiplied, whatever their weights are stored in",
     "first_step.dense_mask": "false: attention must be called without a mask, which would keep it from the flash kernel",
     "first_step.kernel": "flash: PyTorch must be able to take a kernel that never holds the scores",
     "first_step.gib": "the plan's parts of one device's memory: a difference above 10 % is printed",

@@ -609,6 +609,8 @@ class FirstStepRecord:
     """flash: SDPA must be able to take a fused kernel"""
     cached_casts: bool = ABSENT
     """False: autocast must not keep the weights that it casts"""
+    experts: str = ABSENT
+    """the dtype in which grouped experts are multiplied"""
     gib: Mapping[str, float]
     """on one device; parts that lie elsewhere are left out"""
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypedDict
 
+from generator.model.spec import ModelSpec
+
 
 class BlockTraits(TypedDict, total=False):
     """Fields of ``generator.cost.shape.Shape`` (they are explained there) in which a model type is not the usual."""
@@ -166,6 +168,14 @@ ADAPTED_EXPERTS = frozenset(
 """model types of whose routed experts, and of whose router, PEFT 0.21 makes adapters where all linear layers are asked for
 (utils/transformers_weight_conversion.py): by the names that the experts' matrices once had, so that dense feed-forwards of the same names,
 shared experts among them, get none. Of other mixtures it adapts what is a linear layer, and the experts are not."""
+
+UNGROUPED = frozenset({"dbrx", "jetmoe", "llama4_text", "longcat_flash", "step3p7"})
+"""mixtures whose experts Transformers 5.23 does not multiply as one grouped product (their classes are not under
+``use_experts_implementation``)"""
+
+
+def groups_experts(model: ModelSpec) -> bool:
+    return bool(model.experts) and model.model_type not in UNGROUPED
 
 
 def read_block_traits(model_type: str) -> BlockTraits:

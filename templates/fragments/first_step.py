@@ -76,14 +76,17 @@ class CheckFirstStep(TrainerCallback):
             self.unit = "tokens" if labels.dim() > 1 else "examples"
             if self.checks_turns:
                 self.check_turns(inputs["input_ids"].tolist(), labels.tolist())
-            looks = self.planned.keys() & OF_ATTENTION
+            looks = self.planned.keys() & OF_CALLS
             if self.is_compiled() or not looks:  # a graph would be compiled again without the look at it, if at all
                 return compute_loss(model, inputs, *args, **kwargs)
             attention = WatchedAttention(self.explain_refusal)
             beside = attention.watch_varlen() if self.planned.get("attention") == "varlen" else nullcontext()
-            with mock.patch.object(F, "scaled_dot_product_attention", attention), beside:
+            experts = watch_experts() if "experts" in self.planned else nullcontext()
+            with mock.patch.object(F, "scaled_dot_product_attention", attention), beside, experts as multiplied:
                 loss = compute_loss(model, inputs, *args, **kwargs)
             self.check_attention(attention)
+            if multiplied and multiplied != {self.planned["experts"]}:
+                self.stop("dtype of the experts' products", self.planned["experts"], " and ".join(sorted(multiplied)))
             if "cu_seq_lens_q" in inputs and self.planned.get("attention") in BY_ROW:
                 rows = inputs["cu_seq_lens_k"].diff()  # as they are attended to: what they share stands there once
                 self.check_rows(rows.tolist(), attention)
@@ -205,14 +208,14 @@ SETS = {
     "optim": ("gradients", "states"),
     "optim_args": ("states",),
     "use_cpu": ("device", "kernel"),
-    "bf16": ("kernel", "cached_casts"),
-    "fp16": ("kernel", "cached_casts"),
-    "deepspeed": ("trained", "frozen", "gradients", "states"),
-    "fsdp": ("trained", "frozen", "gradients", "states"),
+    "bf16": ("kernel", "cached_casts", "experts"),
+    "fp16": ("kernel", "cached_casts", "experts"),
+    "deepspeed": ("trained", "frozen", "gradients", "states", "experts"),
+    "fsdp": ("trained", "frozen", "gradients", "states", "experts"),
 }
 """Parts of the plan that an argument decides, by its name."""
-OF_ATTENTION = {"attention", "dense_mask", "kernel", "cached_casts"}
-"""Parts of the plan for which attention is looked at as it is called."""
+OF_CALLS = {"attention", "dense_mask", "kernel", "cached_casts", "experts"}
+"""Parts of the plan for which attention and grouped experts are looked at as they are called."""
 BY_ROW = ("row_by_row", "varlen")
 """Implementations that keep the rows of a batch apart where they stand one after the other."""
 NAMES = {
@@ -261,6 +264,19 @@ class WatchedAttention:
             self.refusals.append(refusal)
         with mock.patch.object(F, "scaled_dot_product_attention", self.function):  # by which a causal bias knows it
             return self.function(query, key, value, attn_mask, dropout_p, is_causal, **kwargs)
+
+
+@contextmanager
+def watch_experts() -> Generator[set[str]]:
+    """The dtypes of what PyTorch multiplies as grouped experts."""
+    function, dtypes = F.grouped_mm, set()
+
+    def watch(inputs: torch.Tensor, weight: torch.Tensor, **kwargs) -> torch.Tensor:
+        dtypes.update(count_dtypes([inputs, weight]))
+        return function(inputs, weight, **kwargs)
+
+    with mock.patch.object(F, "grouped_mm", watch):
+        yield dtypes
 
 
 def is_packed(weight: torch.Tensor) -> bool:

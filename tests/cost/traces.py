@@ -239,10 +239,13 @@ def _watch(blocks: torch.nn.ModuleList, mode: Storages) -> dict[str, int]:
 @contextmanager
 def _kernels_of_cuda(script: Script) -> Iterator[None]:
     """Flash and memory-efficient attention in the place of the CPU's, and autocast's float32 layer_norm."""
+    from transformers.integrations import moe
+
     always = ExitStack()  # what reads values or pointers, which fake tensors do not have
     always.enter_context(patch("transformers.masking_utils.find_packed_sequence_indices", lambda _positions: None))
     grouped = patch("transformers.integrations.moe._can_use_grouped_mm", lambda x, w, offs: w.dtype == torch.bfloat16)
     always.enter_context(grouped)
+    always.enter_context(patch.object(moe, "_grouped_mm", load_leaf("expert_products").multiply_under_autocast))
     if not script.on_cuda:
         with always:
             yield

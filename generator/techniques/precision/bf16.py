@@ -4,6 +4,7 @@ from typing import Any
 
 from generator.case.case import Case
 from generator.case.strategies import STRATEGIES
+from generator.model.block_traits import groups_experts
 from generator.techniques.base import Published, Technique
 from generator.techniques.edits import Code, Edits, make_argument, merge_edits
 from generator.techniques.launch import is_by_deepspeed, is_by_loop
@@ -108,6 +109,17 @@ def share_adapter_inputs(case: Case) -> Edits:
     return Edits(imports=imports, fragments=fragments, after_model=("share_inputs(model)",))
 
 
+def cast_expert_products(case: Case) -> Edits:
+    """Autocast casts the products of linear layers, and of grouped experts none (torch 2.13)."""
+    if not groups_experts(case.model) or not drops_casts(case):
+        return Edits()
+    return Edits(
+        imports=("from expert_products import cast_experts",),
+        fragments=("expert_products",),
+        setup=("cast_experts()  # autocast casts linear layers, and of grouped experts nothing",),
+    )
+
+
 def make_autocast_edits(case: Case, dtype: str, flag: str) -> Edits:
     full = case.workload.train == "full"
     kept = full and not is_by_deepspeed(case.layout)
@@ -131,7 +143,7 @@ def make_autocast_edits(case: Case, dtype: str, flag: str) -> Edits:
     )
     served = (make_argument("dtype", Code(f"torch.{dtype}")),)
     uncached = drops_casts(case) and not is_by_loop(case.layout)  # loop.py has its own autocast
-    return Edits(
+    edits = Edits(
         imports=("import torch", *(("from accelerate.utils import AutocastKwargs",) if uncached else ())),
         after_trainer=(DROP_CASTS,) if uncached else (),
         infer_imports=("import torch",),
@@ -140,3 +152,4 @@ def make_autocast_edits(case: Case, dtype: str, flag: str) -> Edits:
         training_arguments=tuple(arguments),
         accelerate=state_mixed_precision(case, flag),
     )
+    return merge_edits([(flag, edits), (flag, cast_expert_products(case))])

@@ -153,6 +153,8 @@ def train(project: Path, code: int = 0) -> str:
 @pytest.mark.parametrize("name", TRAINED)
 def test_first_step_as_planned(name, inputs, tmp_path):  # noqa: F811
     project = make_tiny_project(name, inputs, tmp_path)
+    if "import attend_within_rows" in (project / "train.py").read_text():
+        pytest.skip("attention within packed rows has a kernel on CUDA alone")
     output = train(project)
     (line,) = re.findall(r"as planned: .*trained (?:tokens|examples) \d+", output)
     assert "states float32" in line

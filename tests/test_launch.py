@@ -350,6 +350,17 @@ def test_a_job_near_its_time_limit_saves_and_goes_back_into_the_queue(job, saved
     assert ("ask for more (sbatch --time)" in output) == (not goes_on)
 
 
+def test_what_is_wrong_with_a_project_is_left_to_its_own_scripts_to_say(job):
+    project, _ = job
+    config = project / "config.yaml"
+    text = config.read_text(encoding="utf-8")
+    config.write_text("- [", encoding="utf-8")
+    running = start_job(job, "echo the launcher has begun; exit 3")
+    output, _ = running.communicate(timeout=30)
+    config.write_text(text, encoding="utf-8")
+    assert running.returncode == 3 and output.split("\n")[0] == "the launcher has begun", output
+
+
 @pytest.mark.parametrize("code", [0, 3])
 def test_a_job_that_ends_by_itself_is_not_queued_again(job, code):
     _, tools = job

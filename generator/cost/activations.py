@@ -85,7 +85,7 @@ def compute_formula_activations(shape: Shape, run: Execution) -> BlockActivation
     """Those of a plain transformer with the traits of ``shape``."""
     residual, compute = find_element_bytes(shape, run)
     full = run.train == "full"
-    wide = find_output_bytes(shape, run, residual, compute)
+    wide = find_output_bytes(run, residual, compute)
     beside = count_bytes_beside_feed_forward(shape, run, residual, compute)
     normed = 4.0 if runs_float_layer_norm(shape, run) else residual
     feed_forward = count_feed_forward_bytes(shape, run, normed, wide, full)
@@ -146,11 +146,11 @@ def compute_tiled_activations(shape: Shape, run: Execution, residual: float, com
         peak_scores=scores + scores_backward + mask,
         residual_bytes=residual,
         compute_bytes=compute,
-        tile=widths * find_output_bytes(shape, run, residual, compute) * shape.ffn_active + own,
+        tile=widths * find_output_bytes(run, residual, compute) * shape.ffn_active + own,
     )
 
 
-def find_output_bytes(shape: Shape, run: Execution, residual: float, compute: float) -> float:
+def find_output_bytes(run: Execution, residual: float, compute: float) -> float:
     """Bytes of an element of what the feed-forward's products return."""
     return residual if run.quant in ("nf4", "int8") else compute  # bitsandbytes: the dtype of its input
 

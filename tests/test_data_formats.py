@@ -595,7 +595,7 @@ def test_any_value_makes_an_example_or_says_what_is_wrong(leaf):
     if leaf == "message_pairs":
         del columns["system"]
     make_example, refused = load_make_example(leaf), 0
-    for value, key in itertools.product(ODD, (role, content, "tool_calls", "name", "weight", "column")):
+    for value, key in itertools.product(ODD, (role, content, "tool_calls", "name", "weight", "train", "column")):
         for turn in (0, 1):
             turns = [{role: name, content: "words"} for name in names]
             row = {"messages": turns, "prompt": turns[:1], "answer": turns[1:], "text": "words", "label": "a"}
@@ -610,6 +610,28 @@ def test_any_value_makes_an_example_or_says_what_is_wrong(leaf):
                 assert str(error)
                 refused += 1
     assert refused
+
+
+@pytest.mark.parametrize("key", ["weight", "train", "training", "loss"])
+def test_a_turn_that_its_own_key_leaves_out_is_not_learned(key):
+    """OpenAI's, Axolotl's and ms-swift's: all but the first were passed over, and what was to be left out was learned."""
+
+    def read_answers(*marks) -> list[str | None]:
+        turns = [{"role": role, "content": "words", key: mark} for mark in marks for role in ("user", "assistant")]
+        return [turn["further"] for turn in load_make_example("messages")({"m": turns}, {"messages": "m"})["messages"]][
+            1::2
+        ]
+
+    assert read_answers(0, 1, None) == read_answers(False, True, None) == ['{"weight": 0}', None, None]
+    with pytest.raises(ValueError, match=f"'{key}' 0.5: 0 and false leave it out"):
+        read_answers(0.5)
+
+
+def test_parts_of_a_turn_that_are_to_be_learned_are_refused():
+    marked = [{"begin_offset": 0, "end_offset": 2, "train": False}]
+    turns = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "words", "train_detail": marked}]
+    with pytest.raises(ValueError, match="'train_detail' marks parts of a turn"):
+        load_make_example("messages")({"m": turns}, {"messages": "m"})
 
 
 def test_the_columns_that_a_message_names_have_no_power_over_a_terminal():

@@ -255,6 +255,8 @@ def test_answers_that_all_begin_behind_the_length_are_refused(tmp_path, model):
 
 
 CALL = {"content": "", "tool_calls": [{"type": "function", "function": {"name": "look_up", "arguments": {}}}]}
+NAMED = {"content": "", "tool_calls": [{"type": "function", "function": {"name": "train", "arguments": {}}}]}
+"""A word that the question has too."""
 
 
 @pytest.mark.parametrize(
@@ -262,6 +264,7 @@ CALL = {"content": "", "tool_calls": [{"type": "function", "function": {"name": 
     [
         ({}, ()),
         (CALL, ("leaves out a call of 'look_up'", "40 of the 40", "--skip-bad")),
+        (NAMED, ("leaves out a call of 'train'", "40 of the 40", "--skip-bad")),
         ({"reasoning_content": "a station"}, ("40 of the 40", "some of what the assistant thinks")),
     ],
 )

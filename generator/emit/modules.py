@@ -133,6 +133,8 @@ def list_training_modules(project: ProjectPart, edits: Edits, parallel: Parallel
         modules |= {name: name for name in SEARCH}
     if project.adapter:
         modules |= {"merge": "merge", "stop_tokens": "stop_tokens"}
+    if project.adapter and reads_model_whole(parallel) and not find_task(project.task).classifies:
+        modules["untrained_tokens"] = "untrained_tokens"
     if project.task == "sft" and has_all_weights:
         modules["answers"] = "answers"
     if project.train_tokenizer:
@@ -141,6 +143,11 @@ def list_training_modules(project: ProjectPart, edits: Edits, parallel: Parallel
     modules["model_states"] = STATES.get(wrapper, STATES[""])
     modules |= list_data_modules(project)
     return modules | (list_parallel_modules(parallel) if parallel else {})
+
+
+def reads_model_whole(parallel: ParallelRecord | None) -> bool:
+    """Whether the first process has all of the model before it is divided: DeepSpeed, a loop, and FSDP2 at load have parts from the start."""
+    return parallel is None or not (parallel.deepspeed or parallel.at_load or parallel.loop is not ABSENT)
 
 
 def list_data_modules(project: ProjectPart) -> dict[str, str]:

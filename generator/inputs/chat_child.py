@@ -6,11 +6,13 @@ import json
 import os
 import signal
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from generator.inputs.chat_rendering import Render, build_renderer
 from generator.inputs.held import make_scratch
+from generator.inputs.leaves import load_labels
 from hwdetect.machine.process import EndedProcess, build_own_command, isolate_python, run_process
 
 CPU_SECONDS = 4
@@ -27,6 +29,14 @@ Conversation = tuple[list[dict[str, Any]], list[Any] | None]
 """messages and tools"""
 
 
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """A conversation as the template writes it. ``text``: ``None`` where it refuses; ``problem``: why train.py refuses it, or nothing."""
+
+    text: str | None
+    problem: str = ""
+
+
 class EndlessTemplate(Exception):
     """A template that gives no text in the time and memory that all published ones need."""
 
@@ -37,9 +47,8 @@ class RefusedConversations(Exception):
 
 def render_conversations(
     templates: Mapping[str, str], special_tokens: Mapping[str, str], conversations: Sequence[Conversation]
-) -> list[str | None]:
-    """The text of each; ``None`` for what the template refuses. Raises ``EndlessTemplate``, and ``RefusedConversations`` where it
-    refuses all of them."""
+) -> list[Rendered]:
+    """Each of them. Raises ``EndlessTemplate``, and ``RefusedConversations`` where the template refuses all."""
     with make_scratch() as folder:
         asked, answered = folder / "asked.json", folder / "answered.json"
         content = {"templates": templates, "special_tokens": special_tokens, "conversations": conversations}
@@ -57,7 +66,7 @@ def render_conversations(
             raise RefusedConversations(
                 f"its chat template takes none of the {len(conversations):,} conversations looked at: {refusal}"
             )
-        return answer["texts"]
+        return [Rendered(*pair) for pair in zip(answer["texts"], answer["problems"], strict=True)]
 
 
 def explain_end(ended: EndedProcess, cpu_seconds: int) -> str:
@@ -72,12 +81,15 @@ def main(arguments: list[str]) -> None:
     asked, answered = map(Path, arguments)
     content = json.loads(asked.read_text(encoding="utf-8"))
     render = build_renderer(content["templates"], content["special_tokens"])
-    texts, refusal = [], "it is no template that Jinja compiles" if render is None else ""
+    texts, problems = [], []
+    refusal = "it is no template that Jinja compiles" if render is None else ""
     for messages, tools in content["conversations"]:
         text, refused = try_render(render, messages, tools)
         texts.append(text)
+        problems.append(find_problem(render, messages, tools, text) if render and text is not None else "")
         refusal = refusal or refused
-    answered.write_text(json.dumps({"texts": texts, "refusal": refusal[:SHOWN]}), encoding="utf-8")
+    answer = {"texts": texts, "problems": problems, "refusal": refusal[:SHOWN]}
+    answered.write_text(json.dumps(answer), encoding="utf-8")
 
 
 def limit_resources(cpu_seconds: int = CPU_SECONDS, memory_bytes: int = MEMORY_BYTES) -> None:
@@ -98,3 +110,22 @@ def try_render(render: Render | None, messages: list[dict], tools: list | None) 
         return render(messages, tools), ""
     except Exception as error:  # a template is a program of others: what it raises may be anything
         return None, " ".join(str(error).split()) or type(error).__name__
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """What renders, as the labels leaf asks a tokenizer."""
+
+    render: Render
+
+    def apply_chat_template(self, messages: list[dict], tools: list | None, **_: object) -> str:
+        return self.render(messages, tools)
+
+
+def find_problem(render: Render, messages: list[dict], tools: list | None, text: str) -> str:
+    """Why train.py would refuse it; nothing where it would not."""
+    try:
+        load_labels().check_rendered(messages, tools, text, Template(render))
+    except ValueError as error:
+        return str(error)
+    return ""

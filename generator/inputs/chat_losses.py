@@ -8,21 +8,20 @@ from typing import Any
 from generator.inputs.leaves import load_labels
 
 
-def describe_losses(rendered: Iterable[tuple[list[dict[str, Any]], str]]) -> tuple[str, ...]:
-    """Notes on conversations, each with its text as the template writes it."""
+def describe_losses(rendered: Iterable[tuple[list[dict[str, Any]], str, str]]) -> tuple[str, ...]:
+    """Notes on conversations, each with its text as the template writes it, and why train.py refuses it."""
     labels = load_labels()
-    unsaid, thoughtless, looked_at = [], 0, 0
-    for messages, text in rendered:
+    refused, thoughtless, looked_at = [], 0, 0
+    for messages, text, problem in rendered:
         looked_at += 1
-        if what := labels.find_left_out(messages, text):
-            unsaid.append(what)
+        if problem:
+            refused.append(problem)
         learned = [turn for turn in messages if turn["role"] == "assistant" and turn.get("weight") != 0]
         thoughtless += any(labels.leaves_words_out(turn, text) for turn in learned)
     notes = []
-    if unsaid:
+    if refused:
         notes.append(
-            f"the chat template leaves out {unsaid[0]} and the like in {len(unsaid):,} of the {looked_at:,} conversations "
-            "looked at: train.py refuses such a row, and --skip-bad leaves it out; a model whose template has a place for it learns it"
+            f"train.py refuses {len(refused):,} of the {looked_at:,} conversations looked at, and --skip-bad leaves them out: {refused[0]}"
         )
     if thoughtless:
         notes.append(

@@ -64,8 +64,8 @@ def count_with(counter: TokenCounter, data: DataSource, source: ModelSource) -> 
     templates = read_chat_templates(folder)
     known = bool(templates) or source.has_chat_template is False
     rendered = render_examples(data, templates or make_plain_template(counter, specials), specials)
-    data = replace(data, notes=(*data.notes, *describe_losses((turns, text) for _, turns, text in rendered)))
-    written = [(length, text, list_answers(turns)) for length, turns, text in rendered]
+    data = replace(data, notes=(*data.notes, *describe_losses(conversation for _, *conversation in rendered)))
+    written = [(length, text, list_answers(turns)) for length, turns, text, _ in rendered]
     return count_examples(data, counter, written, known=known)
 
 
@@ -85,16 +85,18 @@ def list_texts(data: DataSource, end: str) -> list[Written]:
 
 def render_examples(
     data: DataSource, templates: dict[str, str], specials: dict[str, str]
-) -> list[tuple[int, list[dict[str, Any]], str]]:
-    """Length in bytes, turns and text of each conversation that the chat template takes. Raises ``EndlessTemplate``, ``RefusedConversations``."""
+) -> list[tuple[int, list[dict[str, Any]], str, str]]:
+    """Of each conversation that the chat template takes its length in bytes, turns, text, and why train.py refuses it.
+
+    Raises ``EndlessTemplate``, ``RefusedConversations``."""
     unpack = load_unpack_conversation()
     taken = []
     for example in read_examples(data):
         with suppress(Exception):  # of a row that the project's own reader refuses
             taken.append((measure_length(example), tuple(unpack(example))))
-    texts = render_conversations(templates, specials, [conversation for _, conversation in taken])
-    pairs = zip(taken, texts, strict=True)
-    return [(length, turns, text) for (length, (turns, _)), text in pairs if text is not None]
+    rendered = render_conversations(templates, specials, [conversation for _, conversation in taken])
+    pairs = zip(taken, rendered, strict=True)
+    return [(length, turns, one.text, one.problem) for (length, (turns, _)), one in pairs if one.text is not None]
 
 
 def list_answers(turns: list[dict[str, Any]]) -> tuple[str, ...]:

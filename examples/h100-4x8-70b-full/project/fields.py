@@ -25,8 +25,12 @@ ROLES = {
 """Who speaks, by the words of OpenAI, ShareGPT and their like."""
 THOUGHTS = ("reasoning_content", "thinking", "reasoning")
 """Keys of what the assistant thinks before it answers."""
-FURTHER = ("name", "tool_call_id", *THOUGHTS, "weight")
-"""Keys of a message that chat templates read, and OpenAI's weight: 0 is a turn that is not learned from."""
+FURTHER = ("name", "tool_call_id", *THOUGHTS)
+"""Keys of a message that chat templates read."""
+LEARNS = ("weight", "train", "training", "loss")
+"""Whether a turn is learned from: OpenAI's weight, Axolotl's train and training, ms-swift's loss."""
+LEARNS_PARTS = ("train_detail", "training_detail")
+"""Axolotl's, of parts of a turn."""
 
 NAMED = 20
 """How many columns a message lists."""
@@ -100,6 +104,8 @@ def read_message(message: dict, role_key: str, content_key: str) -> dict:
     if not isinstance(speaker, str) or speaker not in ROLES:
         raise ValueError(f"a message of {speaker!r}, not of one of {', '.join(ROLES)}")
     further = {key: message[key] for key in FURTHER if message.get(key) is not None}
+    if ROLES[speaker] == "assistant" and not is_learned(message):
+        further["weight"] = 0
     calls = message.get("tool_calls")
     if speaker in ("function_call", "tool_call"):
         calls = parse_json(message.get(content_key), "function call")
@@ -119,6 +125,17 @@ def read_message(message: dict, role_key: str, content_key: str) -> dict:
     if not may_be_empty and not content.strip():
         raise ValueError(f"no usable text in column {content_key!r}: an empty turn of {speaker}")
     return make_message(ROLES[speaker], check_text(content), further)
+
+
+def is_learned(turn: dict) -> bool:
+    """By its own keys. ValueError for what is neither yes nor no, and for parts of a turn."""
+    if parts := next((key for key in LEARNS_PARTS if turn.get(key)), None):
+        raise ValueError(f"{parts!r} marks parts of a turn, and whole turns are learned from, or not")
+    marks = {key: turn[key] for key in LEARNS if turn.get(key) is not None}
+    for key, mark in marks.items():
+        if mark not in (0, 1):
+            raise ValueError(f"a turn with {key!r} {mark!r}: 0 and false leave it out, 1 and true learn it")
+    return all(marks.values())
 
 
 def read_messages(row: dict, column: str, role_key: str = "role", content_key: str = "content") -> list[dict]:

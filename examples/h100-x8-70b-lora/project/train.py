@@ -54,6 +54,7 @@ from run_report import RunReport
 from sources import find_source
 from standstill import PACE
 from stopping import StopOnBadLoss, run_main
+from untrained_tokens import warn_of_untrained
 from varlen_attention import attend_within_rows
 
 HERE = Path(__file__).resolve().parent
@@ -95,6 +96,7 @@ def main() -> None:
     )
     check_loaded(model, loading)
     check_tokens(tokenizer, model.config, train_dataset, eval_dataset)
+    warn_of_untrained(model, tokenizer, train_dataset)
     hold_places(model)
     attend_within_rows(model)
 

@@ -44,6 +44,7 @@ from run_identity import describe_run
 from run_report import RunReport
 from sources import find_source
 from stopping import SaveOnSignal, StopOnBadLoss, run_main
+from untrained_tokens import warn_of_untrained
 
 HERE = Path(__file__).resolve().parent
 CONFIG = read_config()
@@ -82,6 +83,7 @@ def main() -> None:
     )
     check_loaded(model, loading)
     check_tokens(tokenizer, model.config, train_dataset, eval_dataset)
+    warn_of_untrained(model, tokenizer, train_dataset)
 
     trainer = SFTTrainer(
         model=model,

@@ -88,6 +88,7 @@ def describe_adapter(model) -> str:
     parts = [f"rank {lora.r}", f"alpha {lora.lora_alpha}", f"dropout {lora.lora_dropout:g}", f"bias {lora.bias}"]
     parts += [name for name in ("use_rslora", "use_dora") if getattr(lora, name)]
     parts += [f"also trained {describe_plainly(lora.modules_to_save)}"] if lora.modules_to_save else []
+    parts += [f"tokens {lora.trainable_token_indices}"] if lora.trainable_token_indices else []
     return ", ".join([*parts, f"on {describe_plainly(lora.target_modules)}"])
 
 

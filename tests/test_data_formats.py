@@ -27,7 +27,7 @@ from generator.emit.plan_json import to_json
 from generator.emit.sources import link_sources, place_sources
 from generator.errors import SourceError
 from generator.inputs.data_files import read_data
-from generator.inputs.data_formats import Hints
+from generator.inputs.data_formats import MEANINGS, Hints
 from generator.inputs.leaves import load_make_example
 
 CHATML = (
@@ -591,7 +591,7 @@ def test_any_value_makes_an_example_or_says_what_is_wrong(leaf):
     role, content, *names = (
         ("from", "value", "human", "gpt") if leaf == "sharegpt" else ("role", "content", "user", "assistant")
     )
-    columns = {meaning: meaning for meaning in ("messages", "prompt", "answer", "system", "tools", "text", "label")}
+    columns = {meaning: meaning for meaning in MEANINGS if meaning != "input"}
     if leaf == "message_pairs":
         del columns["system"]
     make_example, refused = load_make_example(leaf), 0
@@ -602,7 +602,7 @@ def test_any_value_makes_an_example_or_says_what_is_wrong(leaf):
             if leaf == "question_answer":
                 row |= {"prompt": "words", "answer": "words"}
             if key == "column":
-                row |= dict.fromkeys(("system", "tools") if turn else columns, value)
+                row |= dict.fromkeys(("system", "tools", "chat_template_kwargs") if turn else columns, value)
             turns[turn][key] = value
             try:
                 json.dumps(make_example(row, columns), ensure_ascii=False).encode()

@@ -274,6 +274,22 @@ def test_what_the_chat_template_leaves_out_is_said_before_the_project_is_written
     assert len(notes) == bool(words) and all(word in notes[0] for word in words), notes
 
 
+def test_what_a_row_gives_its_chat_template_is_counted(tmp_path, model):
+    folder, given = model, {"custom_instructions": "train " * 50}
+    (folder / "chat_template.jinja").write_text(
+        "{{ custom_instructions }}{% for m in messages %}{{ m['content'] }}{% endfor %}"
+    )
+    rows = [{"messages": [{"role": "user", "content": "train"}, {"role": "assistant", "content": "late"}]}] * 40
+    lengths = []
+    for row in ({}, {"chat_template_kwargs": given}):
+        path = tmp_path / f"{len(lengths)}.jsonl"
+        path.write_text("".join(json.dumps({**each, **row}) + "\n" for each in rows))
+        data = read_work(Request(model=str(folder), data=str(path), task="sft", offline=True)).data
+        lengths.append(data.token_quantiles[-1])
+        assert ("chat_template_kwargs" in data.recognised.column_of) == bool(row)
+    assert lengths[1] - lengths[0] >= 50
+
+
 def test_the_marks_around_texts_are_counted_as_they_are_written(tmp_path, model):
     """A stream has what the tokenizer begins texts with, and an end; a classifier's text what the tokenizer puts around it."""
     processors = pytest.importorskip("tokenizers").processors

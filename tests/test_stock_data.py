@@ -146,6 +146,11 @@ CASES = {
         f"chats, the assistant's words under {name}": Case(rows=CHATS, template=name, stock=ASSISTANT)
         for name in ("llama3_training", "deepseekv3_training", "glm4moe_training", "cohere_training")
     },
+    "rows that give their template something": Case(
+        rows=[{"messages": make_chat(n), "chat_template_kwargs": {"enable_thinking": n % 2 == 0}} for n in N],
+        template="glm4moe_training",
+        stock=ASSISTANT,
+    ),
     "an assistant that begins": Case(
         rows=[{"messages": [say("assistant", words(n, 2)), *make_chat(n)[-2:]]} for n in N],
         template="llama3_training",

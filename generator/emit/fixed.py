@@ -253,6 +253,7 @@ CONFIG_REASONS = {
     "columns.answer": "--column answer=, else the column that answers",
     "columns.system": "--column system=, else the column of the system's turn",
     "columns.tools": "--column tools=, else the column of the tools that may be called",
+    "columns.chat_template_kwargs": "--column chat_template_kwargs=, else the column of that name: what a row gives its chat template",
     "columns.text": "--text-column, else the column that holds texts",
     "loss_on": "--loss-on, else assistant, or all of plain texts. assistant: what it says, its end of turn included; all: every token",
     "skip_bad": "--skip-bad: bad rows are counted and left out; else one ends the run",

@@ -25,8 +25,8 @@ SHOWN = 200
 """Characters of what a template says where it refuses."""
 RESULT_BYTES = 64 << 20
 """a hundred times the characters that are counted"""
-Conversation = tuple[list[dict[str, Any]], list[Any] | None]
-"""messages and tools"""
+Conversation = tuple[list[dict[str, Any]], dict[str, Any]]
+"""messages, and what else the template is given"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +83,10 @@ def main(arguments: list[str]) -> None:
     render = build_renderer(content["templates"], content["special_tokens"])
     texts, problems = [], []
     refusal = "it is no template that Jinja compiles" if render is None else ""
-    for messages, tools in content["conversations"]:
-        text, refused = try_render(render, messages, tools)
+    for messages, options in content["conversations"]:
+        text, refused = try_render(render, messages, options)
         texts.append(text)
-        problems.append(find_problem(render, messages, tools, text) if render and text is not None else "")
+        problems.append(find_problem(render, messages, options, text) if render and text is not None else "")
         refusal = refusal or refused
     answer = {"texts": texts, "problems": problems, "refusal": refusal[:SHOWN]}
     answered.write_text(json.dumps(answer), encoding="utf-8")
@@ -102,12 +102,12 @@ def limit_resources(cpu_seconds: int = CPU_SECONDS, memory_bytes: int = MEMORY_B
     resource.setrlimit(resource.RLIMIT_FSIZE, (RESULT_BYTES, RESULT_BYTES))
 
 
-def try_render(render: Render | None, messages: list[dict], tools: list | None) -> tuple[str | None, str]:
+def try_render(render: Render | None, messages: list[dict], options: dict[str, Any]) -> tuple[str | None, str]:
     """The text, or why there is none."""
     if render is None:
         return None, ""
     try:
-        return render(messages, tools), ""
+        return render(messages, options), ""
     except Exception as error:  # a template is a program of others: what it raises may be anything
         return None, " ".join(str(error).split()) or type(error).__name__
 
@@ -118,14 +118,17 @@ class Template:
 
     render: Render
 
-    def apply_chat_template(self, messages: list[dict], tools: list | None, **_: object) -> str:
-        return self.render(messages, tools)
+    def apply_chat_template(
+        self, messages: list[dict], tokenize: bool, add_generation_prompt: bool, **options: Any
+    ) -> str:
+        assert not tokenize and not add_generation_prompt, "check_rendered asks for texts of whole conversations"
+        return self.render(messages, options)
 
 
-def find_problem(render: Render, messages: list[dict], tools: list | None, text: str) -> str:
+def find_problem(render: Render, messages: list[dict], options: dict[str, Any], text: str) -> str:
     """Why train.py would refuse it; nothing where it would not."""
     try:
-        load_labels().check_rendered(messages, tools, text, Template(render))
+        load_labels().check_rendered(messages, options, text, Template(render))
     except ValueError as error:
         return str(error)
     return ""

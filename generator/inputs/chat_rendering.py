@@ -16,12 +16,12 @@ SOME_DAY = datetime(2026, 1, 1)
 THOUGHTS = ("reasoning_content", "thinking", "reasoning")
 """Names of one thing; templates read the first or the second (utils/chat_template_utils.py, _alias_reasoning_fields)."""
 
-Render = Callable[[list[dict], list | None], str]
+Render = Callable[[list[dict], dict[str, Any]], str]
 
 
 def build_renderer(templates: Mapping[str, str], special_tokens: Mapping[str, str]) -> Render | None:
-    """A function of messages and tools. It raises whatever a template raises, which may be anything. ``None``: no template
-    that Transformers would take, or none that can be compiled."""
+    """A function of messages, and of tools and what else a row gives its template. It raises whatever a template raises, which may
+    be anything. ``None``: no template that Transformers would take, or none that can be compiled."""
     try:
         compiled = {name: compile_template(text) for name, text in templates.items()}
     except Exception:  # a syntax error, or what an extension of the template's own makes of it
@@ -29,12 +29,12 @@ def build_renderer(templates: Mapping[str, str], special_tokens: Mapping[str, st
     if "default" not in compiled:
         return None
 
-    def render(messages: list[dict], tools: list | None) -> str:
-        template = compiled.get("tool_use", compiled["default"]) if tools is not None else compiled["default"]
+    def render(messages: list[dict], options: dict[str, Any]) -> str:
+        kind = "default" if options["tools"] is None else "tool_use"
+        template = compiled.get(kind, compiled["default"])
         turns = [name_thoughts({k: v for k, v in message.items() if v is not None}) for message in messages]
-        return template.render(
-            messages=turns, tools=tools, documents=None, add_generation_prompt=False, **special_tokens
-        )
+        given = {"documents": None, **special_tokens, **options}
+        return template.render(messages=turns, add_generation_prompt=False, **given)
 
     return render
 

@@ -451,5 +451,6 @@ def measure_length(example: Mapping) -> int:
         tokens = TOKENS_PER_TURN * len(messages) + (TOKENS_FOR_TOOLS if tools else 0)
         tokens += 0 if messages[0]["role"] == "system" else TOKENS_PER_CONVERSATION
         turns = sum(count_bytes(turn["content"]) + count_bytes(turn["further"] or "") for turn in messages)
-        return int(tokens * BYTES_PER_TOKEN) + turns + count_bytes(tools or "")
+        given = count_bytes(tools or "") + count_bytes(example["chat_template_kwargs"] or "")
+        return int(tokens * BYTES_PER_TOKEN) + turns + given
     return sum(count_bytes(example[name]) for name in ("text", "prompt", "completion") if name in example)

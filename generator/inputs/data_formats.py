@@ -35,7 +35,7 @@ KINDS = {
 }
 ASKABLE = ("messages", "sharegpt", "alpaca", "question-answer", "prompt-completion", "preference", "text")
 """What --format takes; whether the two of a pair are texts or messages is seen."""
-MEANINGS = ("messages", "prompt", "input", "answer", "system", "tools", "text", "label")
+MEANINGS = ("messages", "prompt", "input", "answer", "system", "tools", "chat_template_kwargs", "text", "label")
 """What --column may say of a column."""
 ASSUMED = {
     "messages": {"messages": "messages"},

@@ -23,6 +23,8 @@ ALTERNATIVES = ("answers",)
 """A column of these names may hold lists: several answers that are right, of which the first is learned (SQuAD)."""
 TOOLS = ("tools", "functions")
 SYSTEMS = ("system", "system_prompt")
+TEMPLATE_ARGUMENTS = ("chat_template_kwargs",)
+"""What a row gives its chat template beside the turns; the name is TRL's."""
 MEDIA = ("image", "images", "audio", "audios", "video", "videos")
 NEEDED = ("choices", "options", "passage", "paragraph", "article", "document", "history")
 """Columns without which a question may make no sense; a conversation has its documents in its turns."""
@@ -238,10 +240,11 @@ def make_format(kind: str, columns: Mapping[str, str], evidence: str, sample: Sa
 
 
 def find_beside(sample: Sample, given: Mapping[str, str]) -> dict[str, str]:
-    """The columns of tools and of the system's turn, if there are."""
-    named = {meaning: given[meaning] for meaning in ("system", "tools") if meaning in given}
-    tools, system = next(iter(sample.pick_used(TOOLS)), None), next(iter(sample.pick_used(SYSTEMS)), None)
-    return ({"system": system} if system else {}) | ({"tools": tools} if tools else {}) | named
+    """The columns of tools, of the system's turn and of arguments of the chat template, if there are."""
+    beside = {"system": SYSTEMS, "tools": TOOLS, "chat_template_kwargs": TEMPLATE_ARGUMENTS}
+    picked = {meaning: next(iter(sample.pick_used(names)), None) for meaning, names in beside.items()}
+    picked |= {meaning: given[meaning] for meaning in beside if meaning in given}
+    return {meaning: column for meaning, column in picked.items() if column}
 
 
 def recognise_conversation(sample: Sample, given: Mapping[str, str]) -> Format | None:
@@ -326,6 +329,7 @@ def recognise_pair(sample: Sample, given: Mapping[str, str]) -> Format | None:
         sample.read_column(pair[meaning]) for meaning in ("input", "system") if meaning in pair
     ):  # plain text has no place for them
         kind = "prompt-completion"
+        pair.pop("chat_template_kwargs", None)
     else:
         kind = "alpaca" if question == "instruction" else "question-answer"
     both = f"{pair['prompt']!r} and {pair['answer']!r}"

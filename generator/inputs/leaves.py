@@ -19,8 +19,8 @@ def load_make_example(leaf: str) -> MakeExample:
 
 
 @cache
-def load_unpack_conversation() -> Callable[[dict], tuple[list[dict], list | None]]:
-    """``unpack_conversation`` of the leaf that reads messages: messages and tools, as a chat template takes them."""
+def load_unpack_conversation() -> Callable[[dict], tuple[list[dict], dict]]:
+    """``unpack_conversation`` of the leaf that reads messages: messages, and what else their chat template is given."""
     return run_leaf("fields").unpack_conversation
 
 

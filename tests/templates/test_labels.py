@@ -51,21 +51,23 @@ def tokenize(load, tmp_path):
     make_example = load("examples/messages", "examples").make_example
     leaf = load_labels(load, "messages")
 
-    def run(template: str, turns: list[dict], loss_on: str = "assistant", **row):
+    def run(template: str, turns: list[dict], loss_on: str = "assistant", *, before: str = "", **row):
         import trl
 
         text = (Path(trl.__file__).parent / "chat_templates" / f"{template}.jinja").read_text(encoding="utf-8")
+        text = before + text
         marks = dict.fromkeys(re.findall(r"<[^<>{}\s'\"]*[|｜][^<>{}\s'\"]*>|<[a-z]+_of_[a-z]+>", text))
         known = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
         tokenizer = make_tokenizer(tmp_path / "tokenizer", text, tuple(m for m in marks if m not in known))
         tokenizer.bos_token = "<|endoftext|>"
-        example = make_example({"messages": turns, **row}, {"messages": "messages", "tools": "tools"})
+        example = make_example({"messages": turns, **row}, {name: name for name in ("messages", *COLUMNS)})
         result = tokenize_one(leaf, example, tokenizer, loss_on)
         return draw_labels(result, tokenizer), result["left_out_turns"]
 
     return run
 
 
+COLUMNS = ("tools", "chat_template_kwargs")
 HEADER = "<|start_header_id|>{}<|end_header_id|>\n\n"
 LLAMA = "<|endoftext|>" + "".join(
     HEADER.format(t["role"])
@@ -152,6 +154,20 @@ def test_the_end_of_a_last_answer_is_learned_with_all_the_rest(tokenize):
 def test_a_turn_of_weight_0_is_not_learned(tokenize):
     drawn, left_out = tokenize("llama3", [TURNS[0], {**TURNS[1], "weight": 0}, *TURNS[2:]])
     assert re.findall("»(.*?)«", drawn) == ["A two.<|eot_id|>"] and left_out == 0
+
+
+def test_a_row_gives_its_template_what_trl_gives_it(tokenize):
+    """smoltalk2's rows say whether they think: they were rendered as if they said nothing, and the empty thought was learned."""
+    drawn, left_out = tokenize("qwen3", TURNS[:2], chat_template_kwargs={"enable_thinking": False, "unused": None})
+    assert drawn.endswith("<think>\n\n</think>\n\n»A one.<|im_end|>«\n") and left_out == 0
+    system = "{% if custom_instructions %}<|im_start|>system\n{{ custom_instructions }}<|im_end|>\n{% endif %}"
+    given = {"custom_instructions": "Be brief."}
+    drawn, left_out = tokenize("qwen2_5", TURNS, chat_template_kwargs=given, before=system)
+    assert drawn.startswith("<|im_start|>system\nBe brief.<|im_end|>\n") and left_out == 0
+    assert re.findall("»(.*?)«", drawn) == ["A one.<|im_end|>", "A two.<|im_end|>"]
+    assert "Be brief." not in tokenize("qwen2_5", TURNS, before=system)[0]
+    with pytest.raises(ValueError, match="'tokenize', which is no argument of a template"):
+        tokenize("qwen2_5", TURNS, chat_template_kwargs={"tokenize": False})
 
 
 def test_tool_calls_are_learned_and_their_results_are_not(tokenize):

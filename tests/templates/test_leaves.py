@@ -316,7 +316,10 @@ def test_answers_show_what_was_asked_and_not_what_all_prompts_begin_with(load, t
     tokenizer.apply_chat_template = lambda turns, **_: f"{'You are helpful. ' * 5}{turns[-1]['content']} <assistant>"
     turns = [("user", "who wrote it?"), ("assistant", "she did")]
     turns = [{"role": role, "content": content, "further": None} for role, content in turns]
-    rows = [{"messages": turns, "tools": None}, {"prompt": "word " * 40 + "and the last?", "completion": "x"}]
+    rows = [
+        {"messages": turns, "tools": None, "chat_template_kwargs": None},
+        {"prompt": "word " * 40 + "and the last?", "completion": "x"},
+    ]
     answers = leaf.SampleAnswers(rows, tokenizer, 640, tmp_path)
     answers.on_train_begin(None, make_state(), None, model=make_model())
     answers.on_train_end(None, make_state(global_step=8), None, model=make_model())

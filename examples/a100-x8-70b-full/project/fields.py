@@ -31,7 +31,12 @@ LEARNS = ("weight", "train", "training", "loss")
 """Whether a turn is learned from: OpenAI's weight, Axolotl's train and training, ms-swift's loss."""
 LEARNS_PARTS = ("train_detail", "training_detail")
 """Axolotl's, of parts of a turn."""
-
+OF_TOKENIZERS = (
+    *("conversation", "tools", "chat_template", "tokenize", "tokenizer_kwargs", "add_generation_prompt"),
+    *("continue_final_message", "sanitize_control_tokens", "padding", "truncation", "max_length"),
+    *("return_tensors", "return_dict", "return_assistant_tokens_mask"),
+)
+"""Arguments of apply_chat_template that are not the template's."""
 NAMED = 20
 """How many columns a message lists."""
 
@@ -146,13 +151,14 @@ def read_messages(row: dict, column: str, role_key: str = "role", content_key: s
     return [read_message(turn, role_key, content_key) for turn in turns]
 
 
-def unpack_conversation(example: dict) -> tuple[list[dict], list | None]:
-    """Messages and tools of an example, as a chat template takes them."""
+def unpack_conversation(example: dict) -> tuple[list[dict], dict]:
+    """Messages of an example, and what else its chat template is given: tools, and arguments of its own."""
     messages = [
         {"role": turn["role"], "content": turn["content"], **json.loads(turn["further"] or "{}")}
         for turn in example["messages"]
     ]
-    return messages, json.loads(example["tools"]) if example["tools"] else None
+    tools = json.loads(example["tools"]) if example["tools"] else None
+    return messages, {"tools": tools, **json.loads(example["chat_template_kwargs"] or "{}")}
 
 
 def quote_arguments(messages: list[dict]) -> list[dict]:
@@ -206,6 +212,29 @@ def read_tools(row: dict, column: str | None) -> str | None:
     if isinstance(tools, str) and tools.strip():
         tools = parse_json(tools, f"column {column!r}")
     return dump_json(drop_nulls(tools), f"column {column!r}") if tools else None
+
+
+def read_template_arguments(row: dict, column: str | None) -> str | None:
+    """What a row gives its chat template beside the turns (enable_thinking, custom_instructions), as JSON."""
+    given = row.get(column) if column else None
+    if isinstance(given, str) and given.strip():
+        given = parse_json(given, f"column {column!r}")
+    if not given:
+        return None
+    if not isinstance(given, dict):
+        raise ValueError(f"no object in column {column!r} but {type(given).__name__}")
+    if taken := [name for name in OF_TOKENIZERS if name in given]:
+        raise ValueError(f"column {column!r} has {taken[0]!r}, which is no argument of a template")
+    return dump_json(drop_nulls(given), f"column {column!r}")
+
+
+def make_conversation(messages: list[dict], row: dict, columns: dict[str, str]) -> dict:
+    """An example, with what the row gives its chat template besides."""
+    return {
+        "messages": messages,
+        "tools": read_tools(row, columns.get("tools")),
+        "chat_template_kwargs": read_template_arguments(row, columns.get("chat_template_kwargs")),
+    }
 
 
 def parse_json(text: object, what: str) -> object:

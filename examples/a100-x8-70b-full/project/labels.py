@@ -43,16 +43,16 @@ def tokenize_batch(examples: list[dict], tokenizer, loss_on: str) -> list[dict |
 
 
 def render_example(example: dict, tokenizer, loss_on: str) -> Rendered | ValueError:
-    messages, tools = unpack_conversation(example)
+    messages, options = unpack_conversation(example)
     try:
-        text = tokenizer.apply_chat_template(messages, tools=tools, tokenize=False)
+        text = tokenizer.apply_chat_template(messages, **options, tokenize=False)
     except Exception as error:  # a template is a program of others: what it raises may be anything
         messages = quote_arguments(messages)
-        text = render(messages, tools, tokenizer) if any(m.get("tool_calls") for m in messages) else None
+        text = render(messages, options, tokenizer) if any(m.get("tool_calls") for m in messages) else None
         if text is None:
             return ValueError(f"the chat template refuses {' '.join(m['role'] for m in messages)}: {error!r}")
     try:
-        check_rendered(messages, tools, text, tokenizer)
+        check_rendered(messages, options, text, tokenizer)
     except ValueError as error:
         return error
     turns = [number for number, turn in enumerate(messages) if turn["role"] == "assistant"]
@@ -60,22 +60,22 @@ def render_example(example: dict, tokenizer, loss_on: str) -> Rendered | ValueEr
     if loss_on == "all":
         lost = any(leaves_words_out(messages[number], text) for number in learned_turns)
         return Rendered(text + find_end_of_answer(messages, tokenizer), None, 0, lost)
-    if len(learned_turns) == len(turns) and (marked := read_marks(messages, len(turns), tools, tokenizer)):
+    if len(learned_turns) == len(turns) and (marked := read_marks(messages, len(turns), options, tokenizer)):
         return Rendered(text, None, 0, any(leaves_words_out(messages[number], text) for number in turns), marked)
     text += find_end_of_answer(messages, tokenizer)
-    spans = {number: find_turn(messages, number, text, tools, tokenizer) for number in learned_turns}
+    spans = {number: find_turn(messages, number, text, options, tokenizer) for number in learned_turns}
     for number in [number for number, span in spans.items() if span is None]:
-        spans[number] = find_replaced_turn(messages, number, text, tools, tokenizer)
+        spans[number] = find_replaced_turn(messages, number, text, options, tokenizer)
     located = {number: span for number, span in spans.items() if span}
     incomplete = any(leaves_words_out(messages[number], text[slice(*span)]) for number, span in located.items())
     return Rendered(text, list(located.values()), len(spans) - len(located), incomplete)
 
 
-def read_marks(messages: list[dict], turns: int, tools: list | None, tokenizer) -> tuple[list[int], list[int]] | None:
+def read_marks(messages: list[dict], turns: int, options: dict, tokenizer) -> tuple[list[int], list[int]] | None:
     """Tokens and mask of a template that marks the assistant's words; ``None`` where it does not mark so many turns."""
-    if not GENERATION.search(tokenizer.get_chat_template(tools=tools)):
+    if not GENERATION.search(tokenizer.get_chat_template(tools=options["tools"])):
         return None
-    marked = tokenizer.apply_chat_template(messages, tools=tools, return_dict=True, return_assistant_tokens_mask=True)
+    marked = tokenizer.apply_chat_template(messages, **options, return_dict=True, return_assistant_tokens_mask=True)
     mask = trim_marks(marked["input_ids"], marked["assistant_masks"], tokenizer)
     return (marked["input_ids"], mask) if mask is not None and count_runs(mask) == turns else None
 
@@ -95,17 +95,20 @@ def label_tokens(rendered: Rendered, encodings: Iterator, tokenizer) -> dict:
     }
 
 
-def check_rendered(messages: list[dict], tools: list | None, text: str, tokenizer) -> None:
+def check_rendered(messages: list[dict], options: dict, text: str, tokenizer) -> None:
     """ValueError where the template leaves out what was said: those of models without tools drop calls in silence."""
     silent = [{key: value for key, value in m.items() if key != "tool_calls"} for m in messages]
-    drops_calls = silent != messages and render(silent, tools, tokenizer) == text  # a name may stand among the tools
+    drops_calls = silent != messages and render(silent, options, tokenizer) == text  # a name may stand among the tools
     left_out = find_left_out(messages, text, drops_calls=drops_calls)
     if left_out:
         raise ValueError(f"the model's chat template leaves out {left_out}: train a model whose template has it")
     for number, message in enumerate(messages):
         names = message.get("tool_calls", ())
         first = {**message, "tool_calls": message["tool_calls"][:1]} if len(names) > 1 else message
-        if first != message and render([*messages[:number], first, *messages[number + 1 :]], tools, tokenizer) == text:
+        if (
+            first != message
+            and render([*messages[:number], first, *messages[number + 1 :]], options, tokenizer) == text
+        ):
             raise ValueError(
                 f"the model's chat template writes the first of {len(names)} calls in a turn alone: "
                 "put each call into a turn of its own, with its result behind it"
@@ -156,21 +159,21 @@ def encode_together(texts: list[str], tokenizer) -> Iterator:
     return iter(encoded.encodings or encoded["input_ids"]) if encoded else iter(())
 
 
-def render(messages: list[dict], tools: list | None, tokenizer, *, prompt: bool = False) -> str | None:
+def render(messages: list[dict], options: dict, tokenizer, *, prompt: bool = False) -> str | None:
     """``None`` where the template refuses so few messages."""
     try:
-        return tokenizer.apply_chat_template(messages, tools=tools, tokenize=False, add_generation_prompt=prompt)
+        return tokenizer.apply_chat_template(messages, **options, tokenize=False, add_generation_prompt=prompt)
     except Exception:  # as above
         return None
 
 
-def find_turn(messages: list[dict], number: int, text: str, tools: list | None, tokenizer) -> tuple[int, int] | None:
+def find_turn(messages: list[dict], number: int, text: str, options: dict, tokenizer) -> tuple[int, int] | None:
     """Where in ``text`` a turn of the assistant stands, from what the template renders before it and with it.
 
     ``None`` where these are no prefixes of the whole: the template renders a turn differently once others follow.
     """
-    asked = render(messages[:number], tools, tokenizer, prompt=True)
-    until = text if number + 1 == len(messages) else render(messages[: number + 1], tools, tokenizer)
+    asked = render(messages[:number], options, tokenizer, prompt=True)
+    until = text if number + 1 == len(messages) else render(messages[: number + 1], options, tokenizer)
     ends = until is not None and not text.startswith(until)
     if until is not None and ends:  # some templates end the text itself, after the last turn
         until = until.removesuffix(tokenizer.eos_token or "")
@@ -178,7 +181,7 @@ def find_turn(messages: list[dict], number: int, text: str, tools: list | None, 
         return None
     start = len(asked)
     if not text.startswith(asked):  # a prompt may open a thought that the conversation does not hold
-        before, start = render(messages[:number], tools, tokenizer), count_common(asked, text)
+        before, start = render(messages[:number], options, tokenizer), count_common(asked, text)
         if before is None or not text.startswith(before) or start <= len(before):
             return None
     end = len(until.rstrip())  # a line break after the end of the turn is not said
@@ -191,12 +194,12 @@ PLACEHOLDER = "\u2e18"
 
 
 def find_replaced_turn(
-    messages: list[dict], number: int, text: str, tools: list | None, tokenizer
+    messages: list[dict], number: int, text: str, options: dict, tokenizer
 ) -> tuple[int, int] | None:
     """Where in ``text`` a turn stands that is rendered otherwise once others follow: what differs with other words in
     its place. ``None`` where the template refuses these, or writes other turns otherwise then."""
     other = {"role": "assistant", "content": PLACEHOLDER}
-    replaced = render([*messages[:number], other, *messages[number + 1 :]], tools, tokenizer) or ""
+    replaced = render([*messages[:number], other, *messages[number + 1 :]], options, tokenizer) or ""
     before, placed, after = replaced.partition(PLACEHOLDER)
     start = count_common(before, text)
     shared = count_common(after[::-1], text[start:][::-1])
@@ -206,7 +209,7 @@ def find_replaced_turn(
     if not placed or any(other and span.count(other) > turn.count(other) for other in others):
         return None
     if leaves_words_out(messages[number], span):  # without its thought no model would say it, unless it never has one
-        as_last = render(messages[: number + 1], tools, tokenizer)
+        as_last = render(messages[: number + 1], options, tokenizer)
         if as_last is None or not leaves_words_out(messages[number], as_last[count_common(as_last, before) :]):
             return None
     end = find_end(text, end, tokenizer) if shared == len(after) else start + len(span.rstrip())
@@ -238,7 +241,7 @@ def find_end_of_answer(messages: list[dict], tokenizer) -> str:
 def find_late_end(tokenizer) -> str:
     """What ends an answer where the template writes it before the next turn alone (GLM's), and not behind the last."""
     turns = [{"role": role, "content": PLACEHOLDER} for role in ("user", "assistant", "user")]
-    alone, followed = render(turns[:2], None, tokenizer), render(turns, None, tokenizer)
+    alone, followed = render(turns[:2], {"tools": None}, tokenizer), render(turns, {"tools": None}, tokenizer)
     if alone is None or followed is None or not followed.startswith(alone) or not alone.endswith(PLACEHOLDER):
         return ""
     return followed[len(alone) : find_end(followed, len(alone), tokenizer)]

@@ -10,7 +10,15 @@ from pathlib import Path
 from typing import ClassVar
 
 from batch_input import Row
-from fields import make_message, quote_arguments, read_messages, read_system, read_text, read_tools, unpack_conversation
+from fields import (
+    make_conversation,
+    make_message,
+    quote_arguments,
+    read_messages,
+    read_system,
+    read_text,
+    unpack_conversation,
+)
 from sampling import Sampling
 from weights_identity import describe_model
 
@@ -131,15 +139,15 @@ class Work:
     def encode_turns(self, values: dict, turns: list[dict]) -> list[int]:
         if not self.prompts.has_template:
             raise ValueError("the model has no chat template: a text is what it can go on with")
-        packed = {"messages": read_system(values, "system") + turns, "tools": read_tools(values, "tools")}
-        messages, tools = unpack_conversation(packed)
+        packed = make_conversation(read_system(values, "system") + turns, values, {"tools": "tools"})
+        messages, options = unpack_conversation(packed)
         self.check_size(packed["tools"] or "", *(turn["content"] for turn in messages))
         try:
-            return self.prompts.encode_messages(messages, tools)
+            return self.prompts.encode_messages(messages, options["tools"])
         except ValueError:
             if (quoted := quote_arguments(messages)) == messages:
                 raise
-        return self.prompts.encode_messages(quoted, tools)
+        return self.prompts.encode_messages(quoted, options["tools"])
 
     def describe_answer(self, task: Task, new: list[int]) -> dict:
         ended = len(new) < task.sampling.max_new_tokens or new[-1] in self.prompts.stop_tokens

@@ -35,7 +35,7 @@ HERE = Path(__file__).resolve().parent
 IS_FIRST = os.environ.get("RANK", "0") == "0"
 """Of the processes that train: the others say nothing of what all of them read."""
 TURN = {"role": Value("string"), "content": Value("string"), "further": Value("string")}
-COLUMNS = Features({"messages": List(TURN), "tools": Value("string")})
+COLUMNS = Features({"messages": List(TURN), "tools": Value("string"), "chat_template_kwargs": Value("string")})
 MADE_BY = ("data", "parts", "open_data", "rows", "fields", "examples", "token_edges", "labels")
 """The modules that make examples of rows, and parts of files, which are kept: see parts.py."""
 

@@ -1,9 +1,9 @@
 """An example of a row: its conversation, in messages of role and content."""
 
-from fields import check_answered, read_messages, read_system, read_tools
+from fields import check_answered, make_conversation, read_messages, read_system
 
 
 def make_example(row: dict, columns: dict[str, str]) -> dict:
     """ValueError says what is wrong with the row."""
     messages = read_system(row, columns.get("system")) + read_messages(row, columns["messages"])
-    return {"messages": check_answered(messages), "tools": read_tools(row, columns.get("tools"))}
+    return make_conversation(check_answered(messages), row, columns)

@@ -99,11 +99,11 @@ def find_prompts(rows, tokenizer, seq_len: int) -> Iterator[tuple[str, str, str]
 def split_row(row: dict, tokenizer) -> tuple[str, str, str] | None:
     """A prompt as the model sees it, the last turn in it, and the answer in the data; ``None`` where there are none."""
     if "messages" in row:
-        turns, tools = unpack_conversation(row)
+        turns, options = unpack_conversation(row)
         last = max((n for n, turn in enumerate(turns) if turn["role"] == "assistant"), default=0)
         if not last:
             return None
-        how = {"tools": tools, "add_generation_prompt": True, "tokenize": False}
+        how = {**options, "add_generation_prompt": True, "tokenize": False}
         for asked in (turns[:last], quote_arguments(turns[:last])):
             try:
                 prompt = tokenizer.apply_chat_template(asked, **how)

@@ -2,7 +2,7 @@
 
 import json
 
-from fields import check_answered, make_message, read_messages, read_optional, read_system, read_text, read_tools
+from fields import check_answered, make_conversation, make_message, read_messages, read_optional, read_system, read_text
 
 
 def make_example(row: dict, columns: dict[str, str]) -> dict:
@@ -24,7 +24,7 @@ def make_example(row: dict, columns: dict[str, str]) -> dict:
         raise ValueError(f"column {columns['answer']!r} begins with another question than {columns['prompt']!r}")
     check_answered(answer)
     messages = read_system(row, columns.get("system")) + [leave_out(message) for message in prompt] + answer
-    return {"messages": messages, "tools": read_tools(row, columns.get("tools"))}
+    return make_conversation(messages, row, columns)
 
 
 def leave_out(message: dict) -> dict:

@@ -1,6 +1,6 @@
 """An example of a row: a question, what it is asked of if anything, and its answer, as a conversation of two turns."""
 
-from fields import make_message, read_answer, read_optional, read_system, read_text
+from fields import make_conversation, make_message, read_answer, read_optional, read_system, read_text
 
 
 def make_example(row: dict, columns: dict[str, str]) -> dict:
@@ -11,4 +11,4 @@ def make_example(row: dict, columns: dict[str, str]) -> dict:
         question = f"{question}\n\n{given}"
     answer = read_answer(row, columns["answer"])
     turns = [make_message("user", question), make_message("assistant", answer)]
-    return {"messages": read_system(row, columns.get("system")) + turns, "tools": None}
+    return make_conversation(read_system(row, columns.get("system")) + turns, row, columns)

@@ -35,6 +35,7 @@ import re
 from dataclasses import dataclass, replace
 
 from hwdetect import catalog
+from hwdetect.catalog.matching import fits_memory
 from hwdetect.cloud import find_instance, list_instance_names, list_instances
 from hwdetect.described import (
     ARM,
@@ -122,6 +123,7 @@ def parse_spec(text: str) -> Hardware:
     # One number is the devices, two are nodes and devices.
     nodes, count = [1, 1, *counts][-2:]
     device = _load_device(name, text)
+    options = replace(options, memory_bytes=options.memory_bytes or _read_shared_memory(name, device, text))
     machine = _build_device_machine(device, nodes, count, options)
     return replace(machine, notes=(*_note_choice(name, device), *machine.notes))
 
@@ -193,6 +195,21 @@ def _load_device(name: str, text: str) -> Device:
         hint = _correct_count(text) or (f"; {spelled}" if spelled else hint)
         where = "" if name == text.lower() else f"{text!r}: "
         raise SpecError(f"{where}{name!r} is no device, no instance and not cpu{hint}") from error
+
+
+def _read_shared_memory(name: str, device: Device, text: str) -> int | None:
+    """``m4-max-64gb`` is one of several machines that are sold with this chip: its memory, which host and device share."""
+    size = re.search(r"(?<!\d)(\d+) ?(?:gb|gib)$", name)
+    if not device.unified_memory or device.memory_bytes is None or size is None:
+        return None
+    size_bytes = int(size[1]) * GIB
+    if fits_memory(
+        size_bytes, device.memory_bytes
+    ):  # of the sizes that are sold, what is left of it: GB10's 128 are 122
+        return None
+    if not 0 < size_bytes < device.memory_bytes:
+        raise SpecError(f"{text!r}: {device.name} is sold with {device.memory_bytes / GIB:.0f} GiB at most")
+    return size_bytes
 
 
 _PROCESSORS = re.compile(

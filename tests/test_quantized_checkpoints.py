@@ -146,3 +146,12 @@ def test_amds_boards_run_the_formats_that_vllm_lists_for_them(tmp_path):
     assert plan(tmp_path, FP8, "1xmi300x").choice["engine"] == "vllm"
     with pytest.raises(UsageError, match=r"quantized .gptq., and of such it runs those of fp8 alone"):
         plan(tmp_path, GPTQ, "1xmi300x", pins=(("engine", "vllm"),))
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang"])
+def test_gptq_that_is_not_rounded_around_0_is_refused_before_an_engine_does(engine, tmp_path):
+    """Both raise "Unsupported quantization config: bits=4, sym=False" as they load it."""
+    pins = (("engine", engine),)
+    assert plan(tmp_path, GPTQ, "1xl40s", pins=pins).choice["engine"] == engine
+    with pytest.raises(UsageError, match=r"the checkpoint's are not \(sym: false\)"):
+        plan(tmp_path, GPTQ | {"sym": False}, "1xl40s", pins=pins)

@@ -137,6 +137,10 @@ class Relaxation:
         run = run.but(dataloader_workers=0, checkpoint_offload=False)
         return self.find_host_gib(run, (splits[0], splits[-1])) <= limit
 
+    def host_may_serve(self, run: Execution) -> bool:
+        """Whether the host can hold what serving takes of it whatever is undecided: weights that are offloaded only add to it."""
+        return run.mode != "infer" or self.space.cost.fits_host(run.but(offload_params="none"))
+
     def find_least_host_gib(self, run: Execution) -> float:
         """What the host must hold of any completion, whatever its optimizer and batch: offloaded activations, and gradients that
         are summed over passes, only add to it."""

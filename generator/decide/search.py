@@ -106,7 +106,7 @@ def bound_branch(root: Space, relaxation: Relaxation, branch: Branch) -> Branch 
     if known is not None and not known.is_bounded:
         run = relaxation.build_run(*key, 0)
         bounded = None
-        if relaxation.some_states_fit(branch.members, run):
+        if relaxation.some_states_fit(branch.members, run) and relaxation.host_may_serve(run):
             seconds = relaxation.least_seconds(branch.members, run, split_batch(root.case, branch.layout.dp))
             bounded = replace(known, seconds=max(seconds, known.seconds), is_bounded=True)
         known = root.branches[key] = bounded
@@ -146,6 +146,7 @@ class LevelSearch:
 
     def run(self, branches: list[Branch] | None = None, seeds: Iterable[Candidate] = ()) -> Candidate | None:
         """The best candidate of ``branches`` (all, if ``None``)."""
+        self.space.memo.searches += 1
         for candidate in seeds:
             if self.admits(candidate.members, candidate.layout):
                 self.offer(candidate)

@@ -39,6 +39,11 @@ def find_memory_share(cost: CostModel, run: Execution) -> float:
     return max(0.01, min(MEMORY_SHARE, math.floor(100 * (1 - before / cost.limit_gib)) / 100))
 
 
+SEARCH_QUESTIONS = 2
+"""to the cost model that take as long as a search of one level which finds nothing: one for each number of devices, of which a
+machine of 72 devices a node has 86"""
+
+
 @dataclass(slots=True)
 class LayoutMemo:
     """What is asked again and again of devices that are divided in one way."""
@@ -72,6 +77,9 @@ class Memo:
     axes: dict[tuple, tuple] = field(default_factory=dict)
     misfits: dict[tuple, list] = field(default_factory=dict)
     """by branch, the techniques and the memory with which nothing of it fits"""
+    ways: dict[tuple, tuple[Layout, ...]] = field(default_factory=dict)
+    """by what divides the devices, and how many of them there may be"""
+    searches: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +113,7 @@ class Space:
     def asked(self) -> int:
         """How often the cost model was asked: the time that a search takes, in a unit that no machine and no clock changes."""
         memo = self.memo
-        costed = sum(map(len, memo.costed.values())) + len(memo.best_splits)
+        costed = sum(map(len, memo.costed.values())) + len(memo.best_splits) + SEARCH_QUESTIONS * memo.searches
         return self.cost.families + len(memo.peaks) + len(memo.seconds) + len(memo.hosts) + costed
 
     def find_usable_gib(self, run: Execution) -> float:
@@ -173,8 +181,12 @@ class Space:
 
     def layouts_of(self, members: tuple[Technique, ...]) -> tuple[Layout, ...]:
         """The ways to divide the devices that ``members`` leave open."""
-        every = next((self.layouts[t.id] for t in members if t.id in self.layouts), (ONE_DEVICE,))
-        return tuple(x for x in every if self.least_devices <= x.devices <= self.most_devices)
+        dividing = next((t.id for t in members if t.id in self.layouts), None)
+        known, key = self.memo.ways, (dividing, self.least_devices, self.most_devices)
+        if key not in known:  # asked for each set of techniques, of each number of devices
+            every = (ONE_DEVICE,) if dividing is None else self.layouts[dividing]
+            known[key] = tuple(x for x in every if self.least_devices <= x.devices <= self.most_devices)
+        return known[key]
 
     def list_counts(self) -> tuple[int, ...]:
         """Every number of devices that some member of the space can use."""

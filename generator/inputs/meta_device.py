@@ -18,7 +18,7 @@ from generator.inputs.saved_on_meta import measure_saved
 from generator.model import Attended, ModelSpec
 from generator.model.routers import WITH_LOSS
 from generator.model.settings import load_defaults
-from generator.model.stored_formats import read_stored_bytes, read_stored_format
+from generator.model.stored_formats import has_stored_offsets, read_stored_bytes, read_stored_format
 from hwdetect.machine.process import HeadAndTail, build_own_command, isolate_python, run_process
 
 SHOWN = 40
@@ -86,6 +86,7 @@ def describe_on_meta(config: dict, name: str, why: str) -> ModelSpec:
         quantization=(config.get("quantization_config") or {}).get("quant_method"),
         stored_format=read_stored_format(config.get("quantization_config") or {}),
         stored_bytes=read_stored_bytes(config.get("quantization_config") or {}),
+        stored_offsets=has_stored_offsets(config.get("quantization_config") or {}),
         basis="meta-device",
         notes=(f"{why}: {describe_counted(counts)}", *(describe_scans(counts) if counts["scans"] else ())),
         attention=attention,

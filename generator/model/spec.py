@@ -89,6 +89,8 @@ class ModelSpec:
     """the cost model's name for how a quantized checkpoint packs its weights; ``None``: plain, or in a way without a formula"""
     stored_bytes: int | None = None
     """of all tensors of a quantized checkpoint, where its header says them"""
+    stored_offsets: bool = False
+    """each group of its packed weights has a zero of its own, as few kernels multiply them"""
     basis: str = "config"
     notes: tuple[str, ...] = ()
 

@@ -26,6 +26,11 @@ def read_stored_format(quantization: Mapping[str, Any]) -> str | None:
     return {"fp8": "float8", "fbgemm_fp8": "float8", "mxfp4": "mxfp4"}.get(str(method))
 
 
+def has_stored_offsets(quantization: Mapping[str, Any]) -> bool:
+    """Whether GPTQ rounded from a zero of each group's own, and not around 0 (``sym`` of its config)."""
+    return quantization.get("quant_method") == "gptq" and quantization.get("sym") is False
+
+
 def find_gguf_format(kind: str) -> str:
     """By the bits of ggml's type, what llama.cpp multiplies about as fast; its bytes are the header's."""
     if kind in ("F32", "F64", "F16", "BF16"):

@@ -144,6 +144,17 @@ class GpuEngine(Engine):
     def explain_device(self, case: Case) -> str | None:
         return "its wheels are for GPUs" if case.on_cpu else explain_missing_build(self.role, case)
 
+    def explain_model(self, case: Case) -> str | None:
+        """As ``Engine``; of GPTQ's weights those that are rounded around 0 alone: Marlin's kernels (``TYPE_MAP`` of vllm 0.33's
+        auto_gptq.py and of sglang 0.5.23's gptq.py)."""
+        if why := super().explain_model(case):
+            return why
+        if case.model.stored_offsets:
+            return (
+                "its kernels multiply GPTQ weights that are rounded around 0, and the checkpoint's are not (sym: false)"
+            )
+        return None
+
     def list_checkpoints(self, case: Case) -> frozenset[str]:
         if case.on_cpu or explain_missing_build(self.role, case):
             return self.checkpoints

@@ -348,3 +348,29 @@ def test_a_superchip_brings_its_host(spec, cores, gib):
 def test_processors_are_said_by_their_cores(spec):
     with pytest.raises(SpecError, match=r"a processor is said by its cores and what they can do: cpu:64"):
         parse_spec(spec)
+
+
+@pytest.mark.parametrize(
+    "text, gib",
+    [
+        ("m4-max-64gb", 64),
+        ("1xm2-8gb", 8),
+        ("Apple M2 Max 32GB", 32),
+        ("m2-8gb,16gb", 16),  # what is said apart stands above the name
+        ("m4-max", 128),
+        ("m4-max-128gb", 128),
+        ("strix-halo-96gb", 96),
+        ("gb10-128gb", 122),  # of which the host keeps some
+        ("jetson-agx-orin-64gb", 64),
+    ],
+)
+def test_a_size_behind_a_chip_that_shares_its_memory_is_the_machines(text, gib):
+    """It was left out without a word: a Mac of 8 GiB was planned as the largest, of 24."""
+    machine = parse_spec(text)
+    assert machine.boards[0].memory_bytes is not None
+    assert round(machine.boards[0].memory_bytes / 2**30) == pytest.approx(gib, abs=1)
+
+
+def test_more_than_a_chip_is_sold_with_is_refused():
+    with pytest.raises(SpecError, match="Apple M2 is sold with 24 GiB at most"):
+        parse_spec("m2-64gb")

@@ -38,13 +38,18 @@ def test_a_key_stands_in_no_command_line_and_in_no_file(tmp_path):
     leaves |= {name: f"serving/{name}" for name in ("api_key", "launching")}
     for name, leaf in leaves.items():
         shutil.copyfile(FRAGMENTS / f"{leaf}.py", tmp_path / f"{name}.py")
-    serving = {"name": "m", "host": "127.0.0.1", "port": 8000, "flags": {"enable-metrics": True, "tp-size": 2}}
+    flags = {"enable-metrics": True, "tp-size": 2, "context-length": 512}
+    serving = {"name": "m", "host": "127.0.0.1", "port": 8000, "max_new_tokens": 8, "flags": flags}
     (tmp_path / "config.yaml").write_text(yaml.safe_dump({"model": str(tmp_path / "sglang"), "serving": serving}))
     (drafts := tmp_path / "drafts").mkdir()
     environment = os.environ | {"API_KEY": KEY, "TMPDIR": str(drafts)}
     command = [sys.executable, "server.py", "--port", "8123", "--their-own", "flag"]
-    with subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True) as process:
-        told = [json.loads(line) for line in process.communicate(timeout=60)[0].splitlines()]
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        lines, said = process.communicate(timeout=60)
+    told = [json.loads(line) for line in lines.splitlines()]
+    assert "a chat to the end of 512 tokens, and 16 of a text, and not 8" in said  # a limit that it has not
     assert process.returncode == 0 and [each["name"] for each in told] == ["__main__", "__mp_main__"]
     assert told[0]["pid"] == process.pid != told[1]["pid"]
     for each in told:

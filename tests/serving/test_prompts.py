@@ -139,3 +139,9 @@ def test_tokens_that_end_an_answer(prompts, tmp_path):
     (tmp_path / "generation_config.json").write_text("{")
     with pytest.raises(SystemExit, match="no JSON"):
         prompts.read_end_tokens(tmp_path, None, "generation_config.json")
+
+
+def test_a_text_that_no_tokens_could_be_so_few_of_is_known_before_it_is_read(smollm2):
+    longest = max(smollm2.tokenizer.get_vocab(), key=len)
+    assert smollm2.may_fit([longest * 5], 5) and smollm2.may_fit([TEXT], len(smollm2.encode_text(TEXT)))
+    assert not smollm2.may_fit([longest * 5, "a"], 5)

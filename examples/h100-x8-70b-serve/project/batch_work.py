@@ -83,9 +83,9 @@ class Work:
         self.most = config["serving"]["max_context"]
         self.batch = config["serving"]["max_concurrency"]
         self.prompts = Prompts(config)
-        self.most_characters = self.most * max(map(len, self.prompts.tokenizer.get_vocab()))
-        """More are too many tokens, however long each is; a tokenizer takes a hundred times the memory of its text."""
         self.engine = Engine(config, here)
+        if args.temperature > 0 and not Engine.draws_by_seed:
+            print("the engine draws all its numbers from one seed of its own: --seed is not kept", file=sys.stderr)
 
     def compute(self, rows: list[Row]) -> Iterator[Results]:
         """Results with their places in ``rows``, as they are done: first those that cannot be computed."""
@@ -130,8 +130,8 @@ class Work:
         return self.prompts.encode_text(text)
 
     def check_size(self, *texts: str) -> None:
-        size = sum(map(len, texts))
-        if size > self.most_characters:
+        if not self.prompts.may_fit(texts, self.most):
+            size = sum(map(len, texts))
             raise ValueError(
                 f"the prompt has {size:,} characters, and max_context is {self.most:,} tokens with the answer"
             )

@@ -10,6 +10,9 @@ from sampling import Receive, Sampling, describe_failure
 class WholeAnswers:
     """A request waits in a thread of its own until the engine is free."""
 
+    draws_by_seed = True
+    """Whether the seed of a request decides what is drawn for it."""
+
     def __init__(self) -> None:
         self.numbers = count()
         self.free = threading.Lock()

@@ -48,11 +48,18 @@ class Prompts:
         self.hidden = set(self.tokenizer.all_special_ids) | {
             number for number, token in self.tokenizer.added_tokens_decoder.items() if token.special
         }
+        self.longest_token = max(map(len, self.tokenizer.get_vocab()))
+        """Characters of it."""
         self.encoding = threading.Lock()  # the fast tokenizers refuse two calls at once while one sets a limit
 
     @property
     def has_template(self) -> bool:
         return bool(self.tokenizer.chat_template)
+
+    def may_fit(self, texts: Iterable[str], most_tokens: int) -> bool:
+        """Whether they could be so few tokens, however long each is. Asked before they are read: a tokenizer takes
+        seconds of a long text, and a hundred times its memory."""
+        return sum(map(len, texts)) <= most_tokens * self.longest_token
 
     def encode_text(self, text: str) -> list[int]:
         """With what the tokenizer puts before a text, as in training."""

@@ -110,6 +110,9 @@ class Service:
             if name in given and name not in Engine.applied:
                 raise Refused(400, f"{name} is not supported by the engine of this server: leave it out", field=name)
         chosen = self.defaults | given
+        if asked.seed is not None and chosen["temperature"] > 0 and not Engine.draws_by_seed:
+            message = "seed is not supported by the engine of this server: leave it out, or set temperature to 0"
+            raise Refused(400, message, field="seed")
         return chosen | {"top_p": max(chosen["top_p"], 1e-6)}
 
     async def encode(self, asked: Asked) -> list[int]:
@@ -120,6 +123,14 @@ class Service:
                 raise Refused(400, f"prompt: tokens are from 0 to {size - 1}", field="prompt", code="invalid_value")
             return asked.prompt
         loop, prompts = asyncio.get_running_loop(), self.prompts
+        texts = [message["content"] for message in asked.messages] if asked.chat else [asked.prompt]
+        if not prompts.may_fit(texts, context := self.config["serving"]["max_context"]):
+            field = "messages" if asked.chat else "prompt"
+            message = (
+                f"This model's maximum context length is {context} tokens. However, the {sum(map(len, texts)):,} "
+                f"characters of your {field} are more: shorten them"
+            )
+            raise Refused(400, message, field=field, code="context_length_exceeded")
         try:
             if asked.chat:
                 return await loop.run_in_executor(self.tokenizing, prompts.encode_messages, asked.messages)

@@ -39,6 +39,8 @@ class EngineThread:
 
     applied: ClassVar[frozenset[str]] = frozenset()
     """Fields of Sampling that it applies, of those that not every engine does: top_k, min_p, repetition_penalty."""
+    draws_by_seed: ClassVar[bool] = True
+    """Whether the seed of a request decides what is drawn for it."""
     fatal: ClassVar[tuple[type[Exception], ...]] = ()
     """What its library raises of a device that computes nothing any more."""
 

@@ -14,6 +14,8 @@ from sampling import Sampling
 
 
 class Engine(EngineThread):
+    draws_by_seed = False  # it draws all its numbers from one
+
     def __init__(self, config: dict, here: Path) -> None:
         serving = config["serving"]
         folder = here / serving["converted"]
@@ -27,7 +29,6 @@ class Engine(EngineThread):
         self.batch: list[Request] = []
         self.left: dict[int, int] = {}
         """Tokens that a request may still get."""
-        self.told_of_seeds = False
         super().__init__(serving["max_context"])
 
     @property
@@ -55,11 +56,7 @@ class Engine(EngineThread):
         """Those that wait, in their order, up to the first that wants its tokens chosen otherwise."""
         how = [describe(request.sampling) | {"ends": request.sampling.ends} for request in self.waiting]
         alike = len(list(takewhile(lambda other: other == how[0], how)))
-        batch = [self.waiting.popleft() for _ in range(min(alike, self.rows))]
-        if not self.told_of_seeds and any(r.sampling.seed is not None and r.sampling.temperature > 0 for r in batch):
-            self.told_of_seeds = True
-            print("CTranslate2 draws all its numbers from one seed: that of a request is not kept", file=sys.stderr)
-        return batch
+        return [self.waiting.popleft() for _ in range(min(alike, self.rows))]
 
     def give(self, step: ctranslate2.GenerationStepResult) -> bool:
         """Whether its row is over."""

@@ -3,6 +3,8 @@
 Other flags are SGLang's own.
 """
 
+import sys
+
 from api_key import read_key
 from config_file import read_config
 from launching import become, list_words, parse_address
@@ -31,6 +33,13 @@ def main() -> None:
         words += ["--tokenizer-path", str(find_source(config, "tokenizer"))]
     if key := read_key():
         words.append(f"--api-key={key}")  # one word: a key may begin with -
+    print(
+        "serve.sh: where a request sets no max_tokens, SGLang writes a chat to the end of "
+        f"{serving['flags']['context-length']} tokens, and 16 of a text, and not {serving['max_new_tokens']} as "
+        "config.yaml says: it has no such default, only a limit for all (SGLANG_MAX_NEW_TOKENS_LIMIT)",
+        file=sys.stderr,
+        flush=True,
+    )
     become("sglang.launch_server", [*words, *others])
 
 

@@ -666,6 +666,23 @@ IDENTITY_TRAFFIC = Constant(
     "peft's DoraLinearLayer.get_lora_weight: torch.eye 4, its cast 4 + 2, read by the product 2",
 )
 ADAPTER_OPERATORS = Constant(9, "operators per adapted linear, forward", COUNTED, "peft lora.Linear.forward")
+BLOCK_MODULES = Constant(
+    13, "modules of a block", COUNTED, "LlamaDecoderLayer, attention, MLP, their seven linears, activation, two norms"
+)
+ADAPTER_MODULES = Constant(4, "modules more per adapted linear", COUNTED, "peft lora.Linear: base_layer, dropout, A, B")
+ZERO_MODULE_OPERATORS = Constant(
+    9.5,
+    "operators that ZeRO-3's hooks on a module take as long as, each pass",
+    PUBLISHED,
+    # 2.1 to 2.2 s a step of eight micro-batches, whether of 256, 512 or 1,024 tokens (0.16 ms a module and pass); on a CPU of ours 0.27
+    "Qwen-1.8B, full, ZeRO-3 on one A100 (QwenLM/Qwen README.md at 712d922e: profiling of training)",
+)
+FSDP_BLOCK_OPERATORS = Constant(
+    82,
+    "operators that FSDP's hooks on a block take as long as, all passes together",
+    MEASURED,
+    "a third of ZeRO-3's (3.0 to 3.5 and 7.6 to 14.5 ms a block on a CPU, each in turn with the unsharded model: benchmarks/hooks.py)",
+)
 COMPILED_LAUNCH_SHARE = Constant(
     0.25,
     "launches left by Inductor",

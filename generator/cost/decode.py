@@ -206,7 +206,8 @@ def count_cache_passes(shape: Shape, run: Execution) -> float:
         return 1.0
     passes = 3.0 if run.cache in GROWING else 1.0  # torch.cat reads and writes the cache before it is used
     repeat = shape.query / max(shape.key, 1)
-    if repeat > 1 and (run.attention == "eager" or (run.attention == "sdpa" and run.repeats_heads)):
+    repeats = run.repeats_keys or run.attention == "eager" or (run.attention == "sdpa" and run.repeats_heads)
+    if repeat > 1 and repeats:
         passes += 2 * repeat  # repeat_kv writes the heads out and attention reads them
     return passes
 

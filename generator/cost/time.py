@@ -496,6 +496,7 @@ def compute_issue_seconds(shape: Shape, static: StaticMemory, run: Execution, ra
         return (1.0 + c.BACKWARD_LAUNCH_SHARE) * rates.launch_seconds
     if run.compile:
         operators *= c.COMPILED_LAUNCH_SHARE
+    operators += count_sharding_operators(run, static, again)  # hooks stay outside of what is compiled
     outside = c.OUTSIDE_OPERATORS * (1.0 + c.BACKWARD_LAUNCH_SHARE)
     return (shape.layers / run.pp * operators + outside) * rates.launch_seconds
 
@@ -524,6 +525,16 @@ def count_routing_operators(shape: Shape, run: Execution) -> float:
         return 0.0
     operators = c.EXPERT_LOOP_OPERATORS * shape.experts if run.expert_loop else c.GROUPED_EXPERT_OPERATORS
     return shape.moe_layers / shape.layers * operators
+
+
+def count_sharding_operators(run: Execution, static: StaticMemory, again: float) -> float:
+    """What the hooks of a sharding issue for a block, forward and backward: FSDP's hang on the block, ZeRO-3's on each module in it."""
+    if run.sharding.by_fsdp and run.shards > 1:
+        return c.FSDP_BLOCK_OPERATORS
+    if run.sharding.deepspeed_stage == 3:  # on one device, too
+        modules = c.BLOCK_MODULES + c.ADAPTER_MODULES * len(static.adapted)
+        return c.ZERO_MODULE_OPERATORS * modules * (2.0 + again)
+    return 0.0
 
 
 def compute_update_seconds(static: StaticMemory, run: Execution, rates: Rates) -> float:

@@ -236,7 +236,7 @@ def _read_execution(get, spec: ModelSpec, device: Device, memory_bytes: float) -
         "attention_kernel": _read_attention_kernel(get),
         "attention_biased": spec.model_type.startswith(BIASED),
         "fused_kernels": _read_fused_kernels(get),
-        "repeats_keys": bool(re.match(r"mi[sx]tral", spec.model_type)) and date < "2025-01",
+        "repeats_keys": bool(re.match(r"mi[sx]tral|qwen2", spec.model_type)) and date < "2025-01",
         "compile": _read_compile(get),
         "expert_loop": bool(spec.experts) and _loops_over_experts(get, date),
         "padding_free": _read_padding_free(get),

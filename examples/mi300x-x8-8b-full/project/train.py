@@ -143,11 +143,11 @@ def training_arguments() -> SFTConfig:
     parser.set_defaults(
         output_dir=str(HERE / CONFIG["output_dir"]),
         max_length=CONFIG["seq_len"],
-        per_device_train_batch_size=2,
-        per_device_eval_batch_size=2,
-        gradient_accumulation_steps=4,
+        per_device_train_batch_size=8,
+        per_device_eval_batch_size=8,
+        gradient_accumulation_steps=1,
         bf16=True,  # compute in bf16, keep weights in fp32
-        activation_checkpointing=False,  # activations fit; TRL would recompute
+        activation_checkpointing=False,  # FSDP does it: accelerate.yaml
         optim="adamw_torch_fused",
         train_sampling_strategy="group_by_length",  # texts of similar length together
         prediction_loss_only=True,  # logits of all tokens would fill the memory

@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 from host_cuda.build import build, explain_obstacle
 from test_loop_projects import SAVES, compare_models, count_seeds, describe_run, make, read_report, run_all
 from test_loop_projects import inputs as inputs
@@ -136,3 +137,39 @@ def test_a_stopped_run_goes_on_to_the_same_weights(trained, form):
     assert count_seeds(stopped) == count_seeds(whole)
     assert report["losses"] == pytest.approx(read_report(whole)["losses"], abs=1e-6)
     compare_models(stopped, whole)
+
+
+BF16 = {"precision": "bf16", "loss": "chunked"}
+WORKS = {
+    "pretraining": ("single", 1, {}, BF16),
+    "offloaded-activations": ("single", 1, {}, BF16 | {"checkpointing": "offloaded"}),
+    "several-texts-a-row": ("single", 1, {"task": "sft"}, BF16 | {"packing": "varlen"}),
+    "dora": ("single", 1, {"task": "sft", "train": "lora", "adapter": "dora"}, BF16),
+    "ddp": ("ddp", 2, {"task": "sft"}, BF16 | {"packing": "varlen"}),
+    "fsdp2": ("fsdp2", 2, {"task": "sft", "train": "lora"}, BF16 | {"packing": "varlen"}),
+}
+"""What the Trainer trains: its strategy, processes, what is asked for and pinned."""
+
+
+def run_project(project: Path, devices: dict[str, str], *command: str) -> str:
+    """As on a user's machine, by its own launcher."""
+    variables = devices | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "HF_HOME": str(project / "cache")}
+    variables["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(command, cwd=project, env=os.environ | variables, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, (done.stdout + done.stderr)[-6000:]
+    return done.stdout
+
+
+@pytest.mark.parametrize("work", WORKS)
+def test_the_trainer_trains_and_answers(inputs, devices, tmp_path, work):
+    """Whole, with evaluations and the best model read again; infer.py asks what it has saved."""
+    form, count, asked, pins = WORKS[work]
+    project = make(inputs, tmp_path / "p", form, count, "dense", asked, hardware=f"{count}x{GPU}", **pins)
+    devices = devices | {"HOST_CUDA_DEVICES": str(count)}
+    processes = yaml.safe_load((project / "config.yaml").read_text()).get("processes", {})
+    run_project(project, devices, *processes.get("launcher", "python").split(), "train.py")
+    report = json.loads((project / "runs/run.json").read_text())
+    assert len(report["losses"]) == 6 and report["processes"] == count
+    assert report["evaluations"][-1]["loss"] < report["evaluations"][0]["loss"]
+    answer = run_project(project, devices | {"HOST_CUDA_DEVICES": "1"}, "python", "infer.py", "--prompt", "To be")
+    assert "tokens/s" in answer

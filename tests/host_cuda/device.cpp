@@ -681,9 +681,7 @@ Tensor& copy(Tensor& to, const Tensor& from, bool non_blocking) {
     copies.push_back({to.detach(), value});
     return to;
   }
-  if (to.is_cpu()) {
-    finish_copies();
-  }
+  finish_copies(); // to the host it waits, to the device it is behind them in a stream
   target.copy_(see_on_host(from));
   return to;
 }

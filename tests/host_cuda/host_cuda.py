@@ -24,6 +24,7 @@ def install() -> None:
     answer_for_cuda(device)
     replace_streams(device)
     add_kernels()
+    trace_only()
     if torch.distributed.is_available():
         add_nccl(device)
 
@@ -91,7 +92,8 @@ def answer_for_cuda(device) -> None:
         setattr(torch._C, name, answer)
     cuda = torch.cuda
     cuda._is_in_bad_fork = device.is_forked
-    cuda._exchange_device = cuda._maybe_exchange_device = exchange_device
+    # torch.compile keeps a handler for each of the two
+    cuda._exchange_device, cuda._maybe_exchange_device = exchange_device, lambda index: exchange_device(index)
     cuda._get_device_properties = lambda index: properties
     cuda.get_device_properties = lambda asked=None: properties
     cuda.get_device_capability = lambda asked=None: (major, minor)
@@ -119,6 +121,16 @@ def answer_for_cuda(device) -> None:
         return torch.empty(sizes[0] if sizes else 0, dtype=torch.uint8, device=device).untyped_storage()
 
     torch.UntypedStorage.__new__ = make_storage
+
+
+def trace_only() -> None:
+    """What is compiled is traced, and computed as it was written: Inductor would make kernels of Triton of it."""
+    compile_it = torch.compile
+
+    def compile_for_nothing(model=None, *, fullgraph=False, dynamic=None, disable=False, **of_inductor):
+        return compile_it(model, fullgraph=fullgraph, dynamic=dynamic, disable=disable, backend="eager")
+
+    torch.compile = compile_for_nothing
 
 
 def replace_streams(device) -> None:

@@ -11,7 +11,7 @@ import yaml
 from generator.case.request import Request
 from generator.emit.plan_json import to_json
 from generator.emit.render import render
-from generator.errors import PerfgenError, SourceError
+from generator.errors import NothingFits, PerfgenError, SourceError
 from generator.inputs.gguf_files import read_gguf, read_header
 from generator.inputs.model_files import read_model
 from generator.inputs.model_sizes import read_spec
@@ -186,3 +186,11 @@ def test_where_no_engine_reads_it_each_says_why(tmp_path):
             Request(model=str(write_gguf(tmp_path / "m.gguf")), mode="infer", hardware="1xl40s", offline=True)
         )
     assert "the checkpoint is quantized (gguf), and of such it runs" in str(error.value)
+
+
+@pytest.mark.parametrize("hardware", ["4090", "8xh100-sxm", "m2-ultra"])
+def test_where_no_engine_reads_it_the_refusal_says_what_does(tmp_path, hardware):
+    path = write_gguf(tmp_path / "m.gguf", Q4_0)
+    with pytest.raises(NothingFits) as error:
+        document_request(Request(model=str(path), mode="infer", hardware=hardware, offline=True))
+    assert "weights that this checkpoint was made from, or serve it on CPUs (--hardware cpu)" in error.value.hint

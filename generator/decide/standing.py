@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from generator.case.case import Case
 from generator.decide.space import Space, open_space
 from generator.errors import NothingFits, PerfgenError, UsageError
 from generator.techniques.base import Technique
@@ -21,7 +22,7 @@ def explain_standstill(space: Space) -> PerfgenError | None:
     pins = find_conflicting_pins(space)
     axis, why = explain_blocked_axis(space, pins)
     if not pins:
-        return NothingFits(f"nothing can be chosen for {axis} here: {why}", "change what these say")
+        return NothingFits(f"nothing can be chosen for {axis} here: {why}", advise(space.case, axis))
     names = [space.case.workload.name_pin(t.axis, t.name) for t in pins]
     if len(names) == 1 and axis == pins[0].axis:
         return UsageError(f"{names[0]} cannot be used here: {why.removeprefix(f'{pins[0].name}: ')}", "drop it")
@@ -34,6 +35,14 @@ def explain_standstill(space: Space) -> PerfgenError | None:
         return UsageError(f"{names[0]} goes with nothing else that can be used here: {nothing}: {why}", hint)
     listed = f"{', '.join(names[:-1])} and {names[-1]}"
     return UsageError(f"{listed} cannot stand together: they leave {steps}nothing for {axis}: {why}", hint)
+
+
+def advise(case: Case, axis: str) -> str:
+    """What to do where nothing but the case itself rules out every member of an axis."""
+    if axis != "engine" or not case.model.quantization:
+        return "change what these say"
+    elsewhere = ", or serve it on CPUs (--hardware cpu)" if case.model.quantization == "gguf" and not case.on_cpu else ""
+    return f"give --model the weights that this checkpoint was made from{elsewhere}"
 
 
 def find_allowable(space: Space) -> Technique | None:

@@ -107,7 +107,7 @@ def find_training_source(name: str, run: Execution, rates: Rates) -> str:
         "attention": rates.attention_source,
         "elementwise": f"{bandwidth}; {c.COMPILE_TRAFFIC_SHARE.source}" if run.compile else bandwidth,
         "loss": bandwidth,
-        "launch": rates.launch_source,
+        "launch": rates.launch_source + (f"; hooks: {hooks.source}" if (hooks := find_hooks(run)) else ""),
         "optimizer": bandwidth if run.offload_optimizer == "none" else c.HOST_BYTES_PER_S.source,
         "dequantization": c.DEQUANT_REALISED.source,
         "pipeline bubble": PIPELINE_SOURCE,
@@ -529,12 +529,17 @@ def count_routing_operators(shape: Shape, run: Execution) -> float:
 
 def count_sharding_operators(run: Execution, static: StaticMemory, again: float) -> float:
     """What the hooks of a sharding issue for a block, forward and backward: FSDP's hang on the block, ZeRO-3's on each module in it."""
-    if run.sharding.by_fsdp and run.shards > 1:
-        return c.FSDP_BLOCK_OPERATORS
-    if run.sharding.deepspeed_stage == 3:  # on one device, too
-        modules = c.BLOCK_MODULES + c.ADAPTER_MODULES * len(static.adapted)
-        return c.ZERO_MODULE_OPERATORS * modules * (2.0 + again)
-    return 0.0
+    hooks = find_hooks(run)
+    if hooks is None or run.sharding.by_fsdp:
+        return hooks or 0.0
+    return hooks * (c.BLOCK_MODULES + c.ADAPTER_MODULES * len(static.adapted)) * (2.0 + again)
+
+
+def find_hooks(run: Execution) -> c.Constant | None:
+    """How long those of a sharding take; ZeRO-3 has them on one device, too."""
+    if run.sharding.deepspeed_stage == 3:
+        return c.ZERO_MODULE_OPERATORS
+    return c.FSDP_BLOCK_OPERATORS if run.sharding.by_fsdp and run.shards > 1 else None
 
 
 def compute_update_seconds(static: StaticMemory, run: Execution, rates: Rates) -> float:

@@ -64,7 +64,7 @@ def count_with(counter: TokenCounter, data: DataSource, source: ModelSource) -> 
     templates = read_chat_templates(folder)
     known = bool(templates) or source.has_chat_template is False
     rendered = render_examples(data, templates or make_plain_template(counter, specials), specials)
-    data = replace(data, notes=(*data.notes, *describe_losses(conversation for _, *conversation in rendered)))
+    data = replace(data, notes=(*data.notes, *describe_losses(conversation[1:] for conversation in rendered)))
     written = [(length, text, list_answers(turns)) for length, turns, text, _ in rendered]
     return count_examples(data, counter, written, known=known)
 

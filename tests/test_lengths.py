@@ -98,7 +98,7 @@ def test_a_template_renders_as_transformers_renders_it(model, template):
     turns = [{"role": role, "content": f"the <{role}> & train"} for role in ("user", "assistant") * 3]
     tools = [{"type": "function", "function": {"name": "f", "description": "é <b>", "parameters": {}}}]
     for offered in (None, tools):
-        assert render(turns, offered) == tokenizer.apply_chat_template(turns, tools=offered, tokenize=False)
+        assert render(turns, {"tools": offered}) == tokenizer.apply_chat_template(turns, tools=offered, tokenize=False)
 
 
 def test_of_many_examples_the_first_are_counted_and_the_rest_follow_their_characters(tmp_path, model, monkeypatch):

@@ -41,7 +41,9 @@ def advise(case: Case, axis: str) -> str:
     """What to do where nothing but the case itself rules out every member of an axis."""
     if axis != "engine" or not case.model.quantization:
         return "change what these say"
-    elsewhere = ", or serve it on CPUs (--hardware cpu)" if case.model.quantization == "gguf" and not case.on_cpu else ""
+    elsewhere = (
+        ", or serve it on CPUs (--hardware cpu)" if case.model.quantization == "gguf" and not case.on_cpu else ""
+    )
     return f"give --model the weights that this checkpoint was made from{elsewhere}"
 
 

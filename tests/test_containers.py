@@ -24,6 +24,7 @@ from generator.case.request import Request
 from generator.emit import render
 from generator.emit.container import PASSED, PATHS, escape_dollars, list_mounts
 from generator.emit.document import build_document
+from generator.emit.parallel import count_task_cpus
 from generator.emit.plan_json import to_json
 from generator.inputs.hardware import read_hardware
 from generator.techniques.base import find_technique
@@ -469,6 +470,14 @@ def test_a_job_asks_for_no_number_of_cpus_that_was_assumed(nodes, tmp_path):
     assert "#SBATCH --exclusive\n#SBATCH --mem=0\n" in text and "--cpus-per-task=" not in text
     known = render_plan(tmp_path, hardware="2xp4d.24xlarge", data="Salesforce/wikitext", seq_len=512, global_batch=512)
     assert "#SBATCH --cpus-per-task=96\n" in (known[0] / "train.sbatch").read_text()
+
+
+@pytest.mark.parametrize(("per_node", "cpus"), [(8, 96), (4, 48), (1, 12)])
+def test_a_job_on_part_of_a_node_leaves_the_other_cpus_to_others(per_node, cpus):
+    request = Request(**LLAMA, hardware="p4d.24xlarge", data="Salesforce/wikitext", seq_len=512, global_batch=512)
+    plan = pipeline.plan_request(request).plan
+    layout = replace(plan.best.layout, per_node=per_node, replicate=per_node, shard=1)
+    assert count_task_cpus(plan.case, layout) == cpus
 
 
 # ---- memory

@@ -80,13 +80,16 @@ def expect_division(layout: Layout, loop: LoopRecord) -> tuple[str, ...]:
 
 
 def count_task_cpus(case: Case, layout: Layout) -> int | None:
-    """Of a node. ``None`` for all of whole nodes whose CPUs nobody named: Slurm refuses a job that asks for more than a node
-    has. Of a CPU each process has its own."""
+    """Of a node: of its accelerators' host the share that the job's accelerators are, of CPUs those of each process. ``None`` for all
+    of whole nodes whose CPUs nobody named: Slurm refuses a job that asks for more than a node has."""
     hardware = case.hardware
     assumed = any(note.who == "spec" and note.field == "cpu" for note in hardware.notes)
-    if (assumed and layout.per_node == len(hardware.accelerators)) or hardware.cpu.budget is None:
+    accelerators = len(hardware.accelerators)
+    if (assumed and layout.per_node == accelerators) or hardware.cpu.budget is None:
         return None
-    return hardware.cpu.budget * (layout.per_node if case.on_cpu else 1)
+    if case.on_cpu:
+        return hardware.cpu.budget * layout.per_node
+    return max(1, hardware.cpu.budget * layout.per_node // max(accelerators, layout.per_node))
 
 
 def name_parameter_count(plan: Plan) -> str | None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -74,7 +75,7 @@ def measure(asked: argparse.Namespace) -> dict:
     import torch
 
     torch.set_num_threads(1)
-    if not form.startswith("zero"):
+    if form in WRAPPED:  # DeepSpeed makes its own
         torch.distributed.init_process_group("gloo")
     steps: dict[tuple[str, int], Callable[[], None]] = {}
     for blocks in (FEW, MANY):
@@ -120,27 +121,43 @@ def draw_tokens():
 
 
 def shard(model, form: str) -> Callable[[], None]:
+    by_stage = re.fullmatch(r"zero(\d)", form)
+    return shard_by_deepspeed(model, int(by_stage[1])) if by_stage else take_step(WRAPPED[form](model))
+
+
+def divide_by_fsdp2(model):
+    from torch.distributed.fsdp import fully_shard
+
+    for block in list_blocks(model):
+        fully_shard(block)
+    fully_shard(model)
+    return model
+
+
+def divide_by_fsdp1(model):
+    import torch
+    from torch.distributed.fsdp import FullyShardedDataParallel
+    from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+
+    policy = ModuleWrapPolicy({type(list_blocks(model)[0])})
+    device = torch.device("cpu")
+    return FullyShardedDataParallel(model, auto_wrap_policy=policy, use_orig_params=True, device_id=device)
+
+
+def copy_by_ddp(model):
     import torch
 
-    if form.startswith("zero"):
-        return shard_by_deepspeed(model, int(form[-1]))
+    return torch.nn.parallel.DistributedDataParallel(model)
+
+
+WRAPPED = {
+    function.__name__.rpartition("_")[2]: function for function in (divide_by_fsdp2, divide_by_fsdp1, copy_by_ddp)
+}
+
+
+def list_blocks(model):
     base = model.get_base_model() if hasattr(model, "get_base_model") else model
-    if form == "fsdp2":
-        from torch.distributed.fsdp import fully_shard
-
-        for block in base.model.layers:
-            fully_shard(block)
-        fully_shard(model)
-    elif form == "fsdp1":
-        from torch.distributed.fsdp import FullyShardedDataParallel
-        from torch.distributed.fsdp.wrap import ModuleWrapPolicy
-
-        policy = ModuleWrapPolicy({type(base.model.layers[0])})
-        device = torch.device("cpu")
-        model = FullyShardedDataParallel(model, auto_wrap_policy=policy, use_orig_params=True, device_id=device)
-    else:
-        model = torch.nn.parallel.DistributedDataParallel(model)
-    return take_step(model)
+    return base.model.layers
 
 
 def shard_by_deepspeed(model, stage: int) -> Callable[[], None]:

@@ -414,9 +414,9 @@ def test_too_few_hosts_are_refused(job):
     assert done.returncode == 2 and "1 hosts, and the plan is for 2" in done.stderr
 
 
-def test_variables_that_are_set_stay(job):
-    project, tools = job
-    make_tools(project, tools.folder.parent)
+def test_variables_that_are_set_stay(tmp_path):
+    project = render_case(tmp_path / "p", "2x8xa100-sxm-80gb", pins=(("parallelism", "hsdp"),))
+    tools = make_tools(project, tmp_path / "scratch")
     subprocess.run(
         ["./train.sh"], cwd=project, env=tools.environment(MASTER_ADDR="a", PET_SHUTDOWN_TIMEOUT="5"), check=True
     )

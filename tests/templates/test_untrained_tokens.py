@@ -51,6 +51,7 @@ def test_one_process_says_it(capsys, monkeypatch):
     model.resize_token_embeddings(301)
     monkeypatch.setenv("RANK", "1")
     assert not find_advice(model, capsys, [300])
+    assert not find_advice(model.to("meta"), capsys, [300]), "under FSDP2 the others load no weights of their own"
 
 
 @pytest.mark.parametrize("tied", [True, False])

@@ -17,12 +17,14 @@ SHOWN = 8
 
 def warn_of_untrained(model, tokenizer, dataset) -> None:
     """Prints which they are, and what trains them too."""
+    if os.environ.get("RANK", "0") != "0":  # others may have no weights yet: FSDP gives them those of the first
+        return
     tokens = list_tokens(dataset)
     parts = {"input": model.get_input_embeddings(), "output": model.get_output_embeddings()}
     weights = {part: layer.weight for part, layer in parts.items() if layer is not None}
     tied = "output" not in weights or weights["output"] is weights["input"]
     untrained = find_untrained(weights["input"], tokens)
-    if not untrained or os.environ.get("RANK", "0") != "0":
+    if not untrained:
         return
     shown = ", ".join(repr(token) for token in tokenizer.convert_ids_to_tokens(untrained[:SHOWN]))
     shown += ", …" if len(untrained) > SHOWN else ""

@@ -100,13 +100,13 @@ def build_model(blocks: int, asked: argparse.Namespace):
 
     heads = {"num_attention_heads": 4, "num_key_value_heads": 2}
     sizes = {"hidden_size": WIDTH, "intermediate_size": 2 * WIDTH, "num_hidden_layers": blocks, "vocab_size": WIDTH}
-    model = LlamaForCausalLM(LlamaConfig(**sizes, **heads, use_cache=False)).to(torch.bfloat16)
+    model = LlamaForCausalLM(LlamaConfig(**sizes, **heads, use_cache=False))
     if asked.adapters:
         model = get_peft_model(model, LoraConfig(target_modules="all-linear", r=8, task_type="CAUSAL_LM"))
     if asked.checkpointing:
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         model.enable_input_require_grads()
-    return model.train()
+    return model.to(torch.bfloat16).train()  # adapters too: FSDP1 has one dtype a unit
 
 
 def take_step(model) -> Callable[[], None]:

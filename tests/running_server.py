@@ -22,7 +22,7 @@ httpx = pytest.importorskip("httpx", reason="httpx, which asks the server, is no
 MODULES = {
     "engine": "engines/transformers",
     "machine": "machine/cpu",
-    **{name: name for name in ("config_file", "masking", "quiet_imports", "sources", "stop_tokens")},
+    **{name: name for name in ("config_file", "fields", "masking", "quiet_imports", "sources", "stop_tokens")},
     **{name: name for name in ("template_limits", "terminal")},
     "proposals": "serving/proposals/prompt_lookup",
     **{

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from batch_kills import compare_killed_job, start_batch
-from serving_projects import ANSWERS, BATCH, find_smollm2, make_serving_project, make_tiny_model
+from serving_projects import ANSWERS, BATCH, TURNS, find_smollm2, make_serving_project, make_tiny_model
 
 NEW = {"answer", "finish_reason", "prompt_tokens", "new_tokens", "error"}
 
@@ -91,6 +91,47 @@ def test_hostile_rows_are_answered_or_say_why_not(project, tmp_path):
     table = pq.read_table(tmp_path / "out.parquet").to_pylist()
     assert table_code == 0 and [row["answer"] for row in table] == [row["answer"] for row in rows]
     assert table[3]["prompt"] == '"half a pair \\ud83d"' and table[13]["n"] == "123456789012345678901234567890"
+
+
+@pytest.mark.slow
+def test_rows_give_their_chat_template_what_they_hold(project, tmp_path):
+    """As in a training: else every row is answered as if it had asked for nothing."""
+    template = TURNS.replace(
+        "{% for", "{{ tools[0]['name'] if tools }}{{ documents[0]['text'] if documents }}{{ note }}{% for", 1
+    )
+    folder = make_tiny_model(tmp_path / "m")
+    (folder / "chat_template.jinja").write_text(template)
+    asking = make_serving_project(tmp_path / "p", folder, BATCH | ANSWERS, threads=1)
+    turns = [{"role": "user", "content": "Hi"}]
+    given = [
+        {},
+        {"tools": [{"name": "weigh"}]},
+        {"documents": [{"title": None, "text": "wide"}]},
+        {"chat_template_kwargs": {"note": "brief"}},
+        {
+            "tools": '[{"name": "weigh"}]',
+            "documents": '[{"text": "wide"}]',
+            "chat_template_kwargs": '{"note": "brief"}',
+        },
+        {"chat_template_kwargs": {"other": 1}},
+        {"chat_template_kwargs": {"tokenize": False}},
+        {"documents": "a column of another use"},
+    ]
+    source = tmp_path / "in.jsonl"
+    source.write_text("".join(json.dumps({"messages": turns, **row}) + "\n" for row in given))
+    assert run(asking, source, tmp_path / "out.jsonl")[0] == 0
+    rows = read(tmp_path / "out.jsonl")
+    plain = rows[0]["prompt_tokens"]
+    assert [row["prompt_tokens"] and row["prompt_tokens"] - plain for row in rows] == [0, 5, 4, 5, 14, None, None, 0]
+    assert "no argument 'other'" in rows[5]["error"] and "no argument of a template" in rows[6]["error"]
+    names = ("tools", "documents", "chat_template_kwargs")
+    packed = [
+        {"messages": turns, **{name: json.dumps(row[name]) if name in row else None for name in names}}
+        for row in given[:4]
+    ]
+    pq.write_table(pa.Table.from_pylist(packed), tmp_path / "in.parquet")
+    assert run(asking, tmp_path / "in.parquet", tmp_path / "two.jsonl")[0] == 0
+    assert [row["answer"] for row in read(tmp_path / "two.jsonl")] == [row["answer"] for row in rows[:4]]
 
 
 @pytest.mark.slow

@@ -44,6 +44,25 @@ def test_the_model_of_the_project_is_asked_where_it_is_served(load, served, aske
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("given", "code", "words"),
+    [('{"enable_thinking": false}', 1, "has no argument 'enable_thinking'"), ("[1]", 2, "is no object")],
+)
+def test_arguments_of_the_chat_template_are_asked_for(project, given, code, words):
+    """SmolLM2's template has none: the server says so."""
+    done = subprocess.run(
+        [sys.executable, "chat.py", "--chat_template_kwargs", given],
+        cwd=project,
+        input="Hi",
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        env={**os.environ, "PYTHON": sys.executable},
+    )
+    assert (done.returncode, done.stdout.strip()) == (code, "") and words in done.stderr
+
+
+@pytest.mark.slow
 def test_a_pipe_is_answered_by_a_server_of_its_own(project):
     done = subprocess.run(
         [sys.executable, "chat.py", "--temperature", "0"],

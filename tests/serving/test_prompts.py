@@ -125,9 +125,27 @@ def test_tools_reach_the_template_or_are_refused(smollm2):
     tools = [{"type": "function", "function": {"name": "weigh", "parameters": {}}}]
     turns = [{"role": "user", "content": "Hi"}]
     with pytest.raises(ValueError, match="leaves tools out"):
-        smollm2.encode_messages(turns, tools)
+        smollm2.encode_messages(turns, {"tools": tools})
     smollm2.tokenizer.chat_template = "{{ tools[0].function.name if tools }} {{ messages[0].content }}"
-    assert smollm2.tokenizer.decode(smollm2.encode_messages(turns, tools)).strip() == "weigh Hi"
+    assert smollm2.tokenizer.decode(smollm2.encode_messages(turns, {"tools": tools})).strip() == "weigh Hi"
+
+
+def test_documents_and_arguments_reach_the_template_or_are_refused(smollm2):
+    turns, document = [{"role": "user", "content": "Hi"}], {"title": "Sea", "text": "It is wide."}
+    with pytest.raises(ValueError, match="leaves documents out"):
+        smollm2.encode_messages(turns, {"documents": [document]})
+    with pytest.raises(ValueError, match="no argument 'enable_thinking'"):
+        smollm2.encode_messages(turns, {"enable_thinking": False})
+    smollm2.tokenizer.chat_template = (
+        "{{ documents[0].text if documents }}{{ messages[0].content }}{{ '' if enable_thinking else '!' }}"
+    )
+    assert smollm2.encode_messages(turns, {"tools": None}) == smollm2.encode_messages(turns)
+    for options, text in (
+        ({"documents": [document]}, "It is wide.Hi!"),
+        ({"documents": [document], "enable_thinking": True}, "It is wide.Hi"),
+        ({"enable_thinking": False}, "Hi!"),
+    ):
+        assert smollm2.tokenizer.decode(smollm2.encode_messages(turns, options)) == text
 
 
 def test_tokens_that_end_an_answer(prompts, tmp_path):

@@ -11,6 +11,7 @@ BODY = {"model": "m", "prompt": "x"}
 
 @pytest.fixture
 def requests(load):
+    load("fields")
     return load("serving/openai_requests", "openai_requests")
 
 
@@ -52,6 +53,18 @@ def test_numbers_in_range_are_taken(requests):
 def test_messages_without_text_are_refused(requests, message, words):
     with pytest.raises(requests.Refused, match=words):
         requests.read_request({"model": "m", "messages": [message]}, True, "m")
+
+
+def test_arguments_of_the_template_are_taken_and_those_of_its_caller_refused(requests):
+    body = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
+    given = {"enable_thinking": False, "documents": [{"text": "It is wide."}]}
+    assert requests.read_request(body | {"chat_template_kwargs": given}, True, "m").template_arguments == given
+    for wrong in ({"tools": []}, {"chat_template": "x"}, {"tokenize": False}, {"messages": []}, [], "x", 1):
+        with pytest.raises(requests.Refused) as refused:
+            requests.read_request(body | {"chat_template_kwargs": wrong}, True, "m")
+        assert refused.value.status == 400 and refused.value.field.startswith("chat_template_kwargs")
+    with pytest.raises(requests.Refused, match="Unrecognized"):  # a text has no template
+        requests.read_request(BODY | {"chat_template_kwargs": given}, False, "m")
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ class Prompts:
 
 @pytest.fixture
 def service(load, monkeypatch, tmp_path):
-    for name in ("sources", "stop_tokens", "template_limits"):
+    for name in ("fields", "sources", "stop_tokens", "template_limits"):
         load(name)
     for name in ("sampling", "openai_requests", "server_metrics", "prompts", "generation_defaults"):
         load(f"serving/{name}", name)

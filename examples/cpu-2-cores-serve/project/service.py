@@ -1,6 +1,7 @@
 """Requests in front of an engine: who is taken, who waits, who is refused, and how each of them ends."""
 
 import asyncio
+import json
 import sys
 import time
 from collections import deque
@@ -124,6 +125,7 @@ class Service:
             return asked.prompt
         loop, prompts = asyncio.get_running_loop(), self.prompts
         texts = [message["content"] for message in asked.messages] if asked.chat else [asked.prompt]
+        texts += [json.dumps(asked.template_arguments)] if asked.template_arguments else []
         if not prompts.may_fit(texts, context := self.config["serving"]["max_context"]):
             field = "messages" if asked.chat else "prompt"
             message = (
@@ -133,7 +135,8 @@ class Service:
             raise Refused(400, message, field=field, code="context_length_exceeded")
         try:
             if asked.chat:
-                return await loop.run_in_executor(self.tokenizing, prompts.encode_messages, asked.messages)
+                given = asked.messages, asked.template_arguments
+                return await loop.run_in_executor(self.tokenizing, prompts.encode_messages, *given)
             return await loop.run_in_executor(self.tokenizing, prompts.encode_text, asked.prompt)
         except ValueError as error:
             raise Refused(400, str(error), field="messages", code="invalid_value") from error

@@ -32,7 +32,7 @@ LEARNS = ("weight", "train", "training", "loss")
 LEARNS_PARTS = ("train_detail", "training_detail")
 """Axolotl's, of parts of a turn."""
 OF_TOKENIZERS = (
-    *("conversation", "tools", "chat_template", "tokenize", "tokenizer_kwargs", "add_generation_prompt"),
+    *("conversation", "messages", "tools", "chat_template", "tokenize", "tokenizer_kwargs", "add_generation_prompt"),
     *("continue_final_message", "sanitize_control_tokens", "padding", "truncation", "max_length"),
     *("return_tensors", "return_dict", "return_assistant_tokens_mask"),
 )

@@ -11,8 +11,11 @@ from typing import ClassVar
 
 from batch_input import Row
 from fields import (
+    drop_nulls,
+    dump_json,
     make_conversation,
     make_message,
+    parse_json,
     quote_arguments,
     read_messages,
     read_system,
@@ -37,7 +40,7 @@ class Work:
 
     FROM: ClassVar = ("messages", "prompt", "text")
     """Columns that may hold the text, if the flag does not say."""
-    READS: ClassVar = ("system", "tools")
+    READS: ClassVar = ("system", "tools", "documents", "chat_template_kwargs")
     """Columns that are read besides the one of the prompt, where they are and turns are asked for."""
 
     COLUMNS: ClassVar = {
@@ -139,15 +142,18 @@ class Work:
     def encode_turns(self, values: dict, turns: list[dict]) -> list[int]:
         if not self.prompts.has_template:
             raise ValueError("the model has no chat template: a text is what it can go on with")
-        packed = make_conversation(read_system(values, "system") + turns, values, {"tools": "tools"})
+        columns = {name: name for name in ("tools", "chat_template_kwargs")}
+        packed = make_conversation(read_system(values, "system") + turns, values, columns)
         messages, options = unpack_conversation(packed)
-        self.check_size(packed["tools"] or "", *(turn["content"] for turn in messages))
+        options = {"documents": read_documents(values.get("documents")), **options}
+        beside = {name: value for name, value in options.items() if value is not None}
+        self.check_size(dump_json(beside, "what the chat template is given"), *(turn["content"] for turn in messages))
         try:
-            return self.prompts.encode_messages(messages, options["tools"])
+            return self.prompts.encode_messages(messages, options)
         except ValueError:
             if (quoted := quote_arguments(messages)) == messages:
                 raise
-        return self.prompts.encode_messages(quoted, options["tools"])
+        return self.prompts.encode_messages(quoted, options)
 
     def describe_answer(self, task: Task, new: list[int]) -> dict:
         ended = len(new) < task.sampling.max_new_tokens or new[-1] in self.prompts.stop_tokens
@@ -164,6 +170,14 @@ class Work:
 
     def close(self) -> None:
         self.engine.close()
+
+
+def read_documents(value: object) -> list[dict] | None:
+    """What is to be answered from, as chat templates take it: objects, of title and text. A column of that name may
+    hold anything else, which is none of theirs."""
+    documents = parse_json(value, "column 'documents'") if isinstance(value, str) and value.startswith("[") else value
+    objects = isinstance(documents, list) and all(isinstance(document, dict) for document in documents)
+    return [drop_nulls(document) for document in documents] if objects and documents else None
 
 
 def parse_number(kind: type, least: float, most: float, text: str) -> float:

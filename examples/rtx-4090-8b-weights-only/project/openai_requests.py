@@ -5,10 +5,12 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from fields import OF_TOKENIZERS
+
 READ = {"model", "stream", "stream_options", "max_tokens", "temperature", "top_p", "stop", "seed", "n"}
 READ |= {"top_k", "min_p", "repetition_penalty", "ignore_eos"}
 """Fields of both kinds of requests; the second line is vLLM's beside OpenAI's."""
-READ_CHAT = READ | {"messages", "max_completion_tokens"}
+READ_CHAT = READ | {"messages", "max_completion_tokens", "chat_template_kwargs"}
 READ_TEXT = READ | {"prompt"}
 WITHOUT_EFFECT = {"user", "safety_identifier", "prompt_cache_key"}
 """Names that a client gives to itself and to its prompts: nothing is asked for with them."""
@@ -64,6 +66,8 @@ class Asked:
     chat: bool
     messages: list[dict]
     """Of a chat."""
+    template_arguments: dict
+    """Of its chat template: enable_thinking, documents, …"""
     prompt: str | list[int]
     """Of a text: words, or tokens."""
     max_new_tokens: int | None
@@ -113,6 +117,7 @@ def read_request(body: dict, chat: bool, name: str) -> Asked:
     return Asked(
         chat=chat,
         messages=read_messages(body.get("messages")) if chat else [],
+        template_arguments=read_template_arguments(body) if chat else {},
         prompt="" if chat else read_prompt(body.get("prompt")),
         max_new_tokens=next((int(limit) for limit in limits if limit is not None), None),
         temperature=take_number(body, "temperature", 0, 2),
@@ -220,6 +225,16 @@ def read_messages(value: Any) -> list[dict]:
     if not isinstance(value, list) or not value:
         raise Refused(400, f"messages: a list of messages is expected, not {show(value)}", field="messages")
     return [read_message(message, f"messages[{place}]") for place, message in enumerate(value)]
+
+
+def read_template_arguments(body: dict) -> dict:
+    """vLLM's field: what the chat template is given beside the messages."""
+    given = take(body, "chat_template_kwargs", dict, "an object") or {}
+    for name in given:
+        if name in OF_TOKENIZERS:
+            field = f"chat_template_kwargs.{name}"
+            raise Refused(400, f"{field} is no argument of a template: leave it out", field=field)
+    return given
 
 
 def read_message(message: Any, field: str) -> dict:

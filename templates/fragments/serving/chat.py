@@ -191,6 +191,16 @@ def find_model(client: httpx.Client, name: str) -> str:
         sys.exit(f"{client.base_url} is no server of this kind: what it serves is not said at /v1/models")
 
 
+def parse_object(text: str) -> dict:
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is no JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise argparse.ArgumentTypeError(f"{text!r} is no object")
+    return value
+
+
 def main() -> None:
     serving = read_config()["serving"]
     parser = argparse.ArgumentParser(description=__doc__)
@@ -199,8 +209,15 @@ def main() -> None:
     parser.add_argument("--system", help="what the model is told before the first question")
     parser.add_argument("--temperature", type=float, help="0: always the likeliest token (default: the server's)")
     parser.add_argument("--max_new_tokens", type=int, help="of an answer, at most (default: the server's)")
+    parser.add_argument(
+        "--chat_template_kwargs",
+        type=parse_object,
+        metavar="JSON",
+        help="""what the model's chat template is given, such as '{"enable_thinking": false}'""",
+    )
     args = parse_flags(parser)
     given = {"temperature": args.temperature, "max_tokens": args.max_new_tokens}
+    given["chat_template_kwargs"] = args.chat_template_kwargs
     options = {name: value for name, value in given.items() if value is not None}
     for stream in (sys.stdin, sys.stdout, sys.stderr):  # what the terminal cannot show or say is no reason to end
         if isinstance(stream, io.TextIOWrapper):

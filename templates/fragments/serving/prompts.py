@@ -1,10 +1,12 @@
 """Text to tokens by the model's own tokenizer and chat template, and new tokens to text, piece by piece."""
 
 import json
+import re
 import sys
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from transformers import AutoTokenizer
 from transformers.utils import cached_file
@@ -16,6 +18,8 @@ from template_limits import check_template
 HERE = Path(__file__).resolve().parent
 UNREADABLE = "\N{REPLACEMENT CHARACTER}"
 """What a tokenizer decodes to where bytes are no character, or not yet."""
+WRITTEN = ("tools", "documents")
+"""What a template writes, beside the messages, where it has a place for it."""
 MOST_HELD = 12
 """Tokens that are waited for to complete characters: a byte each, and some tokenizers judge a run of bytes together."""
 
@@ -66,25 +70,41 @@ class Prompts:
         with self.encoding:
             return self.tokenizer(text)["input_ids"]
 
-    def encode_messages(self, messages: Sequence[dict], tools: list | None = None) -> list[int]:
-        """Up to where the model's answer begins. ValueError, in words, where the template does not take them."""
+    def encode_messages(self, messages: Sequence[dict], options: Mapping[str, Any] | None = None) -> list[int]:
+        """Up to where the model's answer begins. ``options``: tools, documents, and arguments of the template's own.
+        ValueError, in words, where the template does not take them, or would leave one of them out."""
         if not self.has_template:
             raise ValueError("this model has no chat template: send a text to /v1/completions, which it goes on with")
+        options = {name: value for name, value in (options or {}).items() if value is not None}
         with self.encoding:
-            tokens = self.apply_template(messages, tools)
-            if tools and tokens == self.apply_template(messages, None):
-                raise ValueError("the model's chat template leaves tools out: ask without, or a model that has them")
+            self.check_options(options)
+            tokens = self.apply_template(messages, options)
+            for name in WRITTEN:
+                rest = {other: value for other, value in options.items() if other != name}
+                if options.get(name) and tokens == self.apply_template(messages, rest):
+                    raise ValueError(
+                        f"the model's chat template leaves {name} out: ask without, or a model that has them"
+                    )
         return tokens
 
-    def apply_template(self, messages: Sequence[dict], tools: list | None) -> list[int]:
+    def check_options(self, options: Mapping[str, Any]) -> None:
+        """ValueError for an argument that the template does not name: jinja would drop it without a word."""
+        if not options:
+            return
+        template = self.tokenizer.get_chat_template(tools=options.get("tools"))
+        for name in options.keys() - {*WRITTEN}:
+            if not re.search(rf"\b{re.escape(name)}\b", template):
+                raise ValueError(f"the model's chat template has no argument {name[:100]!r}: ask without")
+
+    def apply_template(self, messages: Sequence[dict], options: Mapping[str, Any]) -> list[int]:
         """What people write stays text: a mark of a turn that stands in it begins or ends none."""
         try:
             return self.tokenizer.apply_chat_template(
                 list(messages),
-                tools=tools,
                 add_generation_prompt=True,
                 return_dict=False,
                 sanitize_control_tokens=True,
+                **options,
             )
         except Exception as error:  # a template is a program of others, with errors of its own
             raise ValueError(f"the model's chat template does not take these messages: {error}") from error

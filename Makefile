@@ -151,6 +151,7 @@ golden: setup
 validate: setup
 	$(BIN)/python benchmarks/validate.py $(MEASURED) --all
 	$(BIN)/python benchmarks/served.py
+	$(BIN)/python benchmarks/local.py
 
 # perfgen's own plan beside the fastest published run of each setting
 peers: setup

@@ -18,7 +18,8 @@ import math
 import statistics
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -34,6 +35,8 @@ from generator.estimate.table import find_model
 
 Run = tuple[dict[str, str], TableRow]
 """a line of the table, and what it states"""
+Predict = Callable[[str, TableRow, CostModel], float]
+"""seconds of what a line's ``measured`` says"""
 TABLE = Path(__file__).resolve().with_suffix(".csv")
 PRIOR: dict[Name, float] = {
     "READ_REALISED": 0.85,
@@ -64,10 +67,12 @@ def read_runs(table: Path = TABLE) -> list[Run]:
         return [(row, read_row(row)) for row in csv.DictReader(rows)]
 
 
-def list_figures(runs: Iterable[Run]) -> Iterator[Figure]:
+def list_figures(runs: Iterable[Run], predict: Predict | None = None) -> Iterator[Figure]:
+    """``predict``: this table's, where it is not another's."""
     models: dict[tuple, CostModel] = {}  # made anew: their rates hold constants
+    ask = predict or predict_seconds
     for row, stated in runs:
-        yield Figure(row, float(row["seconds"]), predict_seconds(row["measured"], stated, find_model(stated, models)))
+        yield Figure(row, float(row["seconds"]), ask(row["measured"], stated, find_model(stated, models)))
 
 
 def predict_seconds(measured: str, stated: TableRow, model: CostModel) -> float:
@@ -92,17 +97,16 @@ def is_fitted(row: dict[str, str]) -> bool:
     return row["measured"] != "first" and not is_apart(row) and (row["tp"] == "1" or "-sxm" in row["device"])
 
 
-def compute_loss(runs: list[Run]) -> float:
+def compute_loss(runs: list[Run], predict: Predict | None = None) -> float:
     """The mean of log errors, each at most CAP."""
-    return statistics.fmean(min(abs(math.log(figure.ratio)), CAP) for figure in list_figures(runs))
+    return statistics.fmean(min(abs(math.log(figure.ratio)), CAP) for figure in list_figures(runs, predict))
 
 
-def fit_constants() -> None:
-    runs = [run for run in read_runs() if is_fitted(run[0])]
-    for name, value in PRIOR.items():
+def fit_constants(runs: list[Run], prior: Mapping[Name, float], predict: Predict | None = None) -> None:
+    for name, value in prior.items():
         set_constant(name, value)
-    fit(runs, list(PRIOR), ROUNDS, print, compute_loss)
-    print_constants(PRIOR)
+    fit(runs, list(prior), ROUNDS, print, partial(compute_loss, predict=predict))
+    print_constants(prior)
 
 
 def name_source(row: dict[str, str]) -> str:
@@ -137,22 +141,28 @@ def describe_group(name: str, members: list[Figure]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    ways = parser.add_mutually_exclusive_group()
-    ways.add_argument("--json", action="store_true", help="every row")
-    ways.add_argument("--fit", action="store_true", help="the constants anew")
-    args = parser.parse_args()
+    args = parse_arguments(__doc__)
     if args.fit:
-        fit_constants()
+        fit_constants([run for run in read_runs() if is_fitted(run[0])], PRIOR)
         return
     figures = list(list_figures(read_runs()))
     if args.json:
-        listed = [
-            {**f.row, "predicted_seconds": float(f"{f.predicted:.5g}"), "ratio": round(f.ratio, 3)} for f in figures
-        ]
-        print(json.dumps(listed, indent=1))
+        print_rows(figures)
     else:
         show(figures)
+
+
+def print_rows(figures: list[Figure]) -> None:
+    rows = [{**f.row, "predicted_seconds": float(f"{f.predicted:.5g}"), "ratio": round(f.ratio, 3)} for f in figures]
+    print(json.dumps(rows, indent=1))
+
+
+def parse_arguments(doc: str | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    ways = parser.add_mutually_exclusive_group()
+    ways.add_argument("--json", action="store_true", help="every row")
+    ways.add_argument("--fit", action="store_true", help="the constants anew")
+    return parser.parse_args()
 
 
 if __name__ == "__main__":

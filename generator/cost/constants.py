@@ -349,8 +349,18 @@ FP4_REALISED = Constant(
     # 0.61 to 0.70 on B200, B300 and GB200, 0.74 on RTX PRO 6000, products of 4096 and more each way
     "aiconfigurator-core 0.12.0, vLLM's, SGLang's and TensorRT-LLM's products: the median of four boards",
 )
-FP32_REALISED = Constant(
-    0.9, "share of the float32 rate that products reach", ASSUMED, "as GEMM_REALISED, without a tensor core's ceiling"
+FP32_REALISED = state_by_key(
+    {"m1": 0.7, "m2": 0.7},
+    "share of the float32 rate that products reach, by architecture",
+    BY_HAND,
+    # 0.65 of a prompt in 2024, 0.82 in 2026; M1 Pro 0.78, M1 Ultra 0.77, M2 Pro 0.63, M2 Max 0.66
+    "benchmarks/local.csv: llama.cpp's prompts on an M1 Max; MLX's linear layers by TristanBilot/mlx-benchmark (85c5376)",
+)
+FP32_REALISED["default"] = Constant(
+    0.9,
+    "the same, of any other",
+    ASSUMED,
+    "as GEMM_REALISED, without a tensor core's ceiling; 0.9 of Apple's M3 and M4 too (benchmarks/local.csv)",
 )
 EMULATED_BF16 = Constant(
     2, "times float32's time, where a device has no bf16", ASSUMED, "products run in float32 between two conversions"
@@ -837,6 +847,37 @@ CPU_PROCESS_GIB = state_by_key(
     "GiB of an interpreter with the engine and a tokenizer, without torch",
     BY_HAND,
     f"{_CPU_ENGINES}; OpenVINO 0.22 to 0.29: what smaps has beside its file and as much again",
+)
+_METAL = "benchmarks/local.csv: llama.cpp and MLX on Apple's M1 to M4 (`python benchmarks/local.py --fit`)"
+_SMALL_MLX = "benchmarks/local.csv, M3 Ultra: Qwen3-0.6B takes 2.1 ms a token beside its weights; 1,728 tokens more of an 8B model 0.7 ms"
+METAL_BLOCK_SECONDS = {
+    "llama-cpp": Constant(82e-6, "seconds per block and step beside its weights, on Apple's GPUs", FITTED, _METAL),
+    "mlx": Constant(80e-6, "seconds per block and step beside its weights, on Apple's GPUs", BY_HAND, _SMALL_MLX),
+}
+METAL_READS = Constant(
+    1.1,
+    "bytes of weights that one row is multiplied with on Apple's GPUs, over those that a copy moves",
+    FITTED,
+    _METAL,
+)
+METAL_VECTOR_READS = state_by_key(
+    {"llama-cpp-metal": 0.0257, "llama-cpp-metal-2024": 0.0186},
+    "bytes of packed weights that one row is multiplied with there at most, per float32 operation of the GPU meanwhile",
+    FITTED,
+    _METAL,
+)
+METAL_CACHE_REALISED = {
+    "llama-cpp": Constant(0.85, "share of the bandwidth at which decoding reads keys and values there", FITTED, _METAL),
+    "mlx": Constant(0.5, "share of the bandwidth at which decoding reads keys and values there", BY_HAND, _SMALL_MLX),
+}
+METAL_PACKED_RATE = Constant(
+    0.81, "rate of a prompt's products with packed weights there, over that with plain ones", FITTED, _METAL
+)
+MLX_PACKED_BYTES = state_by_key(
+    {"int8": 1 + 4 / 64, "int4": 0.5 + 4 / 64},
+    "bytes per weight",
+    COUNTED,
+    "mlx-lm 0.32 packs groups of 64, with a 16-bit scale and a 16-bit bias each, the embedding and the output layer too",
 )
 UNKNOWN_BLOCK_SECONDS = Constant(
     20e-6,

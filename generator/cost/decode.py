@@ -166,9 +166,9 @@ def find_read_rate(run: Execution, rates: Rates, engine: Engine, rows: float, ki
         return min(rates.bytes_per_s * realised, each * (run.threads or 1) if each else math.inf)
     if engine.streams_weights:
         return rates.read_bytes_per_s
-    if engine.vector_bytes and rows == 1:
-        return min(rates.bytes_per_s, rates.vector * engine.vector_bytes)
-    return rates.bytes_per_s
+    most = engine.vector_reads if run.quant != "none" and engine.vector_reads else engine.vector_bytes
+    read = rates.bytes_per_s * engine.device_reads
+    return min(read, rates.vector * most) if most and rows == 1 else read
 
 
 def compute_block_seconds(run: Execution, rates: Rates, engine: Engine) -> float:
@@ -201,9 +201,9 @@ def compute_expert_exchange_seconds(shape: Shape, run: Execution, rates: Rates, 
 
 
 def count_cache_passes(shape: Shape, run: Execution) -> float:
-    """How often a token reads or writes the cache. Engines' kernels read grouped heads as they are."""
+    """How often a token reads or writes the cache. Most engines' kernels read grouped heads as they are."""
     if run.engine:
-        return 1.0
+        return shape.query / max(shape.key, 1) if find_engine(run.engine).reads_by_head else 1.0
     passes = 3.0 if run.cache in GROWING else 1.0  # torch.cat reads and writes the cache before it is used
     repeat = shape.query / max(shape.key, 1)
     repeats = run.repeats_keys or run.attention == "eager" or (run.attention == "sdpa" and run.repeats_heads)

@@ -171,10 +171,11 @@ def compute_accelerator_products(device: Device) -> dict[str, float]:
     measured = device.basis == "measured"
     share = 1.0 if measured else select_by_architecture(device, c.GEMM_CEILING) * compute_power_share(device)
     realised = 1.0 if measured else c.GEMM_REALISED
-    products = {"fp32": fp32 * (1.0 if measured else c.FP32_REALISED)}
+    products = {"fp32": fp32 * (1.0 if measured else select_by_architecture(device, c.FP32_REALISED))}
     products |= {name: peak[name] * share * realised for name in REDUCED if name in peak}
-    if peak.get("bf16") == fp32:  # the same units for both, none of their own for fewer bits (Apple's GPUs)
-        products["bf16"] = products["fp32"]
+    for half in ("bf16", "fp16"):
+        if peak.get(half) == fp32:  # the same units for both, none of their own for fewer bits (Apple's GPUs)
+            products[half] = products["fp32"]
     if "fp8" in products and not measured:
         products["fp8"] *= c.FP8_REALISED
     if "fp4" in products and not measured:

@@ -31,8 +31,14 @@ class Engine:
     """its step reads weights and caches faster than kernels copy, and multiplies after it has read"""
     vector_bytes: float = 0.0
     """bytes of weights that they read at most per float32 operation of the vector units meanwhile; 0: no such bound"""
+    vector_reads: float = 0.0
+    """the same of packed weights alone"""
+    device_reads: float = 1.0
+    """bytes of weights that one row is multiplied with on an accelerator, over those that a copy moves"""
     cache_realised: float = 1.0
     """share of the bandwidth at which decoding reads keys and values"""
+    reads_by_head: bool = False
+    """decoding reads keys and values once for each of their queries' heads"""
     holds_what_code_hands_on: bool = False
     """its cache is Transformers': keys and values as a model's own code makes them, repeated for its queries (Falcon) or all of those
     that a window has left (GPT-Neo)"""
@@ -40,6 +46,8 @@ class Engine:
     """of a prompt that are computed at a time; 0: all of them"""
     sums_in_16_bits: bool = False
     """its products add up in 16 bits, which GeForce boards do twice as fast as in 32"""
+    packed_rate: float = 1.0
+    """rate of a prompt's products with weights that are packed, over that with plain ones"""
     unpacks_prompts: bool = False
     """packed weights become 16-bit ones before they are multiplied with the tokens of a prompt"""
     mixes_prompts: bool = False
@@ -107,6 +115,13 @@ def list_cpu_formats(engine: str) -> dict[str, Any]:
 PAGED = Engine(replays=True, mixes_prompts=True, block_tokens=int(c.PAGE_TOKENS))
 
 
+METAL = Engine(
+    device_reads=c.METAL_READS,
+    packed_rate=c.METAL_PACKED_RATE,
+)
+"""of engines on Apple's GPUs"""
+
+
 def describe_vllm(version: str) -> Engine:
     """As it is today, and as published runs of older versions have it. Those of 0.6 on A100 read no faster than kernels copy."""
     return replace(
@@ -118,6 +133,19 @@ def describe_vllm(version: str) -> Engine:
         memory_share=c.VLLM_MEMORY_SHARE,
         batched_tokens=int(c.VLLM_BATCHED_TOKENS),
         most_sequences=int(c.VLLM_SEQUENCES),
+    )
+
+
+def describe_metal(version: str) -> Engine:
+    """llama.cpp on Apple's GPUs, as it is today and as published runs of before flash attention have it."""
+    return replace(
+        METAL,
+        block_seconds=c.METAL_BLOCK_SECONDS["llama-cpp"],
+        cache_realised=c.METAL_CACHE_REALISED["llama-cpp"],
+        vector_reads=c.METAL_VECTOR_READS[version],
+        reads_by_head=version == "llama-cpp-metal-2024",
+        prompt_tokens=int(c.LLAMA_CPP_BATCH),
+        packed_cache_dtype="float16",
     )
 
 
@@ -177,7 +205,13 @@ ENGINES: Mapping[str, Engine] = {
         weight_copies=c.CPU_WEIGHT_COPIES["openvino-genai"],
         process_gib=c.CPU_PROCESS_GIB["openvino-genai"],
     ),
-    "mlx": Engine(block_seconds=c.UNKNOWN_BLOCK_SECONDS),
+    **{version: describe_metal(version) for version in c.METAL_VECTOR_READS},
+    "mlx": replace(
+        METAL,
+        block_seconds=c.METAL_BLOCK_SECONDS["mlx"],
+        cache_realised=c.METAL_CACHE_REALISED["mlx"],
+        packed_bytes=c.MLX_PACKED_BYTES,
+    ),
 }
 
 

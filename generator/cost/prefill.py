@@ -75,7 +75,7 @@ def find_product_rate(run: Execution, rates: Rates, engine: Engine) -> float:
         return rate * c.TINYGEMM_PROMPT_RATE
     if engine.sums_in_16_bits and rates.products["int8"] > rates.products["fp16"]:
         return rates.products["int8"] / 2
-    return rate
+    return rate * engine.packed_rate if run.quant != "none" else rate
 
 
 def compute_head_seconds(shape: Shape, run: Execution, rates: Rates) -> float:

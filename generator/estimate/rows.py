@@ -123,7 +123,8 @@ def _read_precision(get, mode: str) -> tuple[str, str | None, bool]:
     """Storage dtype, autocast dtype and TF32, from the two columns or else from the source's own words."""
     stored, autocast = _read_dtype(get, "weights_dtype"), _read_dtype(get, "autocast_dtype")
     text = _fold_precision(get("precision_text", ""))
-    half = "float16" if "fp16" in text or text.startswith("amp") else "bfloat16"
+    in_fp16 = "fp16" in text or text.startswith("amp") or get("framework", "").lower().startswith("llama.cpp")
+    half = "float16" if in_fp16 else "bfloat16"
     mixed = mode == "train" and re.search(r"amp|mixed|master", text)
     if stored == "float32" and not get("autocast_dtype", "") and mixed:  # only the stored dtype has its column
         return stored, "float8" if text.startswith("fp8") else half, False
@@ -176,6 +177,8 @@ QUANT = {
     "int8": "int8",
     "gguf-q4-k-m": "gguf-4bit",
     "gguf-q4_k_m": "gguf-4bit",
+    "mlx-4bit": "int4",
+    "mlx-8bit": "int8",
     "cuda_pytorch_llama": "none",
     "fbgemm_fp8": "float8",
     "fp8": "float8",
@@ -192,6 +195,7 @@ SERVED_BY = {
     "gpt-fast": "gpt-fast",
     "exllama": "exllama",
     "llama.cpp": "llama-cpp",
+    "mlx": "mlx",
     "ctranslate2": "ctranslate2",
     "deepspeed-mii": "deepspeed-mii",
     "autoawq": "autoawq",
@@ -260,6 +264,8 @@ def _read_execution(get, spec: ModelSpec, device: Device, memory_bytes: float) -
             common["compile"] = "reduce-overhead"
         if engine == "llama-cpp" and date < FLASH_IN_LLAMA_CPP:
             common["attention"] = "eager"
+        if engine == "llama-cpp" and device.vendor == "apple":
+            engine = "llama-cpp-metal" if date >= FLASH_IN_LLAMA_CPP else "llama-cpp-metal-2024"
         run = Execution(
             **common,
             engine=engine,

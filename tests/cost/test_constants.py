@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.served import PRIOR
+from benchmarks import local, served
 from generator.cost import constants as c
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -50,7 +50,7 @@ def test_a_constant_has_unit_basis_and_source(name):
 
 def test_what_says_fitted_is_what_the_fit_moves():
     fit = load_fit()
-    moved = {*fit.FITTED, *fit.SERVED, *PRIOR}
+    moved = {*fit.FITTED, *fit.SERVED, *served.PRIOR, *local.PRIOR}
     assert {name for name, constant in CONSTANTS.items() if constant.basis == c.FITTED} == moved
 
 

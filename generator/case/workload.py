@@ -8,6 +8,7 @@ from generator.case.tasks import Task, find_task, list_tasks
 from generator.errors import UsageError
 from generator.model import ModelSpec
 from generator.model.block_traits import read_block_traits
+from generator.model.rotary import how_to_stretch
 
 TRAINED = ("full", "lora", "qlora")
 ADAPTERS = ("lora", "dora", "rslora")
@@ -176,8 +177,14 @@ def check_workload(workload: Workload, model: ModelSpec) -> None:
     if not workload.task_facts.reads_media and model.max_positions and workload.seq_len > model.max_positions:
         raise UsageError(
             f"{workload.length_option} {workload.seq_len} is longer than the {model.max_positions} positions of {model.name}",
-            f"use {workload.length_option} {model.max_positions} or less",
+            f"use {workload.length_option} {model.max_positions} or less{explain_stretch(model)}",
         )
+
+
+def explain_stretch(model: ModelSpec) -> str:
+    """What to do besides, where the model is told to see further than it says."""
+    positions = model.stretched_positions
+    return f"; YaRN would reach {positions} by config.json: {how_to_stretch(positions)}" if positions else ""
 
 
 UNPACKED = ("mxfp4",)

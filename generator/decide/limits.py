@@ -63,14 +63,19 @@ def find_static_share(cost: CostModel, run: Execution) -> float:
 
 
 def find_most_positions(case: Case, run: Execution) -> int:
-    """Of the model; rows of Transformers are attended to whole, up to its shortest window."""
+    """Of the model; rows of Transformers are attended to whole and turned alike, up to its shortest window."""
     asked = case.workload.seq_len + case.workload.new_tokens
-    positions, window = case.model.max_positions or max(MOST, asked), case.model.shortest_window
-    return min(positions, window) if window and not run.engine and run.cache == "static" else positions
+    positions = case.model.max_positions or max(MOST, asked)
+    of_rows = (
+        [case.model.shortest_window, case.model.alike_positions] if not run.engine and run.cache == "static" else []
+    )
+    return min(positions, *(most for most in of_rows if most)) if any(of_rows) else positions
 
 
 def name_limit(case: Case, most: int) -> str:
-    return "window of the model's layers" if most == case.model.shortest_window else "positions of the model"
+    if most == case.model.shortest_window:
+        return "window of the model's layers"
+    return "longer texts are turned otherwise" if most == case.model.alike_positions else "positions of the model"
 
 
 def list_contexts(asked: int, served: int, most: int) -> list[int]:

@@ -11,6 +11,7 @@ from generator.inputs.meta_device import describe_on_meta
 from generator.inputs.model_source import ModelSource
 from generator.model import ModelSpec, NeedsMetaDevice, describe
 from generator.model.families import SAME_AS
+from generator.model.rotary import find_alike_positions, find_rotation, find_stretched_positions, how_to_stretch
 from generator.model.settings import load_defaults
 
 
@@ -93,11 +94,21 @@ SIZE_HINT = "a config.json with the usual size fields is needed"
 
 
 def size_model(config: dict, name: str) -> ModelSpec:
+    positions = find_stretched_positions(config)
+    rotation = {"rotation": find_rotation(config), "alike_positions": find_alike_positions(config)}
+    spec = replace(count_model(config, name), **rotation)
+    if not positions:
+        return spec
+    note = f"YaRN would reach {positions:,} positions, and config.json says {spec.max_positions:,}: {how_to_stretch(positions)}"
+    return replace(spec, stretched_positions=positions, notes=(*spec.notes, note))
+
+
+def count_model(config: dict, name: str) -> ModelSpec:
     inner = config.get("text_config") or config
     by_layer = sorted(key for key in COUNTS if isinstance(inner.get(key), list))
     if by_layer:
         return describe_on_meta(config, name, f"{', '.join(by_layer)} differ by layer")
     try:
-        return replace(describe(config, name), notes=())
+        return describe(config, name)
     except NeedsMetaDevice as unknown:
         return describe_on_meta(config, name, str(unknown))

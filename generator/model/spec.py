@@ -61,6 +61,12 @@ class ModelSpec:
     """whether its forward can add a loss that balances the experts"""
     sliding_window: int | None = None
     max_positions: int | None = None
+    rotation: str | None = None
+    """kind of its rotary embeddings, where they are not plain ones: yarn, llama3, longrope …"""
+    stretched_positions: int | None = None
+    """what YaRN reaches, where that is more"""
+    alike_positions: int | None = None
+    """tokens of the longest row whose rotary embeddings are those of shorter ones; ``None``: all rows"""
     row_positions: int | None = None
     """of one image (patches, and tokens that are learned) or one window of sound (frames); ``None``: a model of texts, or one whose
     stages have fewer and fewer"""

@@ -29,6 +29,14 @@ EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 
 LINEAR = {"linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 8, "linear_value_head_dim": 8}
 HYBRID = {"layer_types": ["linear_attention", "full_attention"]}
 SLIDING = {"sliding_window": 8, "layer_types": ["sliding_attention", "full_attention"]}
+ROTATED = {"rope_theta": 10000.0, "original_max_position_embeddings": 20}
+LONG = {
+    "rope_parameters": ROTATED
+    | {"rope_type": "longrope", "short_factor": [1.0, 1.1, 1.2, 1.3], "long_factor": [2.0, 3.0, 4.0, 8.0]},
+    "original_max_position_embeddings": 20,
+    "max_position_embeddings": 128,
+}
+YARN = {"rope_parameters": ROTATED | {"rope_type": "yarn", "factor": 4.0}, "max_position_embeddings": 80}
 TYPES: dict[str, tuple[str, dict]] = {
     "llama": ("Together", {}),
     "mistral": ("Apart", {"sliding_window": 8}),
@@ -104,6 +112,17 @@ TYPES: dict[str, tuple[str, dict]] = {
         },
     ),
 }
+STRETCHED: dict[str, tuple[str, dict]] = {
+    "phi3": ("Turning", LONG),
+    "phimoe": ("Turning", LONG | {"num_local_experts": 4, "num_experts_per_tok": 2}),
+    "llama": ("Together", YARN),
+    "ministral3": ("Together", YARN | {"head_dim": 8, "sliding_window": None}),
+    "deepseek_v3": ("Together", TYPES["deepseek_v3"][1] | YARN),
+    "olmo3": ("Apart", SLIDING | YARN),
+}
+STRETCHED["phimoe"][1]["rope_parameters"] = LONG["rope_parameters"] | {"short_mscale": 1.1, "long_mscale": 1.3}
+STRETCHED["ministral3"][1]["rope_parameters"] = YARN["rope_parameters"] | {"llama_4_scaling_beta": 0.5}
+"""With other rotary embeddings for texts of more than 20 tokens, and with those that reach further for all."""
 PROMPTS = [[5, 9, 60], [7] * 3 + list(range(20, 50)), [100], list(range(30, 42))]
 
 
@@ -142,6 +161,23 @@ def generate_plainly(model, prompt: list[int], tokens: int) -> list[int]:
 def test_greedy_tokens_are_those_of_generate(modules, kind):
     decoder, sizes = TYPES[kind]
     assert find_decoder(modules, kind, sizes) == decoder
+
+
+@pytest.mark.parametrize("kind", STRETCHED)
+def test_texts_on_both_sides_of_a_stretch_do_not_touch_each_other(modules, kind):
+    decoder, sizes = STRETCHED[kind]
+    assert find_decoder(modules, kind, sizes) == decoder
+
+
+def test_what_fits_before_the_stretch_is_computed_together(modules):
+    model = make_model("phi3", LONG)
+    short = [prompt[:8] for prompt in PROMPTS]
+    serving = {"max_context": 20, "max_concurrency": 3, "weights": "float32", "cache": "static"}
+    engine = modules.Engine({"loaded": model, "serving": serving}, None)
+    found = engine.generate(short, [modules.Sampling(12, ends=False)] * len(short))
+    engine.close()
+    assert found == [generate_plainly(model, prompt, 12) for prompt in short]
+    assert type(engine.decoder).__name__ == "Together"
 
 
 DIRECT = {"llama": {}, "mistral": {"sliding_window": None}, "qwen2": {}, "qwen3": {}}

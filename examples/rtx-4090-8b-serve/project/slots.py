@@ -2,6 +2,7 @@
 or, for models whose layers this does not suit, apart."""
 
 import inspect
+import math
 import re
 import statistics
 import sys
@@ -195,6 +196,25 @@ class Apart:
         self.kept[target], self.kept[source] = self.kept[source], {}
 
 
+class Turning(Apart):
+    """The same for rotary embeddings that change where a text outgrows ``most`` tokens: there it is read once more."""
+
+    def __init__(self, model: PreTrainedModel, count: int, context: int) -> None:
+        super().__init__(model, count, context)
+        self.most = find_alike(model)
+        self.texts: list[list[int]] = [[] for _ in range(count)]
+
+    def go_on(self, row: int, tokens: Sequence[int], past: int) -> torch.Tensor:
+        self.texts[row] = [*self.texts[row][:past], *tokens]
+        if past <= self.most < len(self.texts[row]):
+            self.kept[row], tokens, past = {}, self.texts[row], 0
+        return super().go_on(row, tokens, past)
+
+    def move_row(self, source: int, target: int, length: int) -> None:
+        super().move_row(source, target, length)
+        self.texts[target], self.texts[source] = self.texts[source], []
+
+
 class Anew:
     """The whole text again for every token: what is left for a model that goes on with nothing it kept."""
 
@@ -226,7 +246,8 @@ def make_decoder(
     """What the plan says of the cache, static or dynamic, and of the step, where that is right for the model: it is
     compared with passes over whole texts first, and what takes its place is said."""
     problem = find_short_memory(model, context) if cache == "static" else None
-    kinds: tuple[tuple[type[Decoder], str], ...] = ((Apart, "each by itself"),)
+    each = Turning if find_alike(model) < context else Apart
+    kinds: tuple[tuple[type[Decoder], str], ...] = ((each, "each by itself"),)
     if cache == "static" and not problem:
         kinds = ((Together, "by the model's whole forward pass"), *kinds)
         if direct:
@@ -251,7 +272,15 @@ def find_short_memory(model: PreTrainedModel, context: int) -> str | None:
         window = getattr(layer, "sliding_window", None)
         if type(layer) is not DynamicLayer and (window is None or window < context):
             return f"layers of the model see {window or 'some'} tokens, of {context} that an answer can have"
+    if (most := find_alike(model)) < context:
+        return f"keys are turned otherwise in texts of more than {most} tokens, of {context} that an answer can have"
     return None
+
+
+def find_alike(model: PreTrainedModel) -> float:
+    """Tokens of the longest text whose keys are turned as those of shorter ones: LongRoPE has other factors beyond."""
+    rotation = getattr(model.config.get_text_config(), "rope_parameters", None) or {}
+    return rotation["original_max_position_embeddings"] if rotation.get("rope_type") == "longrope" else math.inf
 
 
 @torch.inference_mode()

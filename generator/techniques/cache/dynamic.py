@@ -42,7 +42,9 @@ def explain_short_memory(case: Case) -> str | None:
     if case.model.state_elements:
         return "the model keeps states"
     asked = case.workload.seq_len + case.workload.new_tokens
-    window = case.model.shortest_window
-    return (
-        f"layers of the model see {window} tokens, of {asked} that are asked for" if window and window < asked else None
-    )
+    window, alike = case.model.shortest_window, case.model.alike_positions
+    if window and window < asked:
+        return f"layers of the model see {window} tokens, of {asked} that are asked for"
+    if alike and alike < asked:
+        return f"the model turns the keys of texts of more than {alike} tokens otherwise, and {asked} are asked for"
+    return None

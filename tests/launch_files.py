@@ -237,8 +237,15 @@ def run_sky(path: Path, tools: Tools, hosts: list[str]) -> Start:
     task = yaml.safe_load(path.read_text(encoding="utf-8"))
     text = task["run"].rstrip("\n") + " --max_steps 3\n"
     run(["bash", "-c", text], path.parent.parent, tools.environment(SKYPILOT_NODE_IPS="\n".join(hosts)))
-    (per_node,) = task["resources"]["accelerators"].values()
-    return Start(nodes=task["num_nodes"], per_node=per_node, ran=tools.take_record())
+    (rented,) = task["resources"]["accelerators"].values()
+    launch = json.loads((path.parent.parent / "plan.json").read_text(encoding="utf-8"))["launch"]
+    return Start(nodes=task["num_nodes"], per_node=count_used(rented, launch["per_node"]), ran=tools.take_record())
+
+
+def count_used(rented: int, planned: int) -> int:
+    """Of the devices of a rented machine: what is planned, where none is rented that would do with fewer."""
+    assert rented in (1, 2, 4, 8, 16), rented
+    return planned if rented // 2 < planned <= rented else rented
 
 
 def count_processes(argv: list[str], project: Path) -> tuple[int, int, str]:

@@ -469,7 +469,7 @@ def test_a_job_asks_for_no_number_of_cpus_that_was_assumed(nodes, tmp_path):
     text = (nodes[0] / "train.sbatch").read_text()
     assert "#SBATCH --exclusive\n#SBATCH --mem=0\n" in text and "--cpus-per-task=" not in text
     known = render_plan(tmp_path, hardware="2xp4d.24xlarge", data="Salesforce/wikitext", seq_len=512, global_batch=512)
-    assert "#SBATCH --cpus-per-task=96\n" in (known[0] / "train.sbatch").read_text()
+    assert "#SBATCH --cpus-per-task=96\n#SBATCH --mem=0\n" in (known[0] / "train.sbatch").read_text()
 
 
 @pytest.mark.parametrize(("per_node", "cpus"), [(8, 96), (4, 48), (1, 12)])
@@ -478,6 +478,12 @@ def test_a_job_on_part_of_a_node_leaves_the_other_cpus_to_others(per_node, cpus)
     plan = pipeline.plan_request(request).plan
     layout = replace(plan.best.layout, per_node=per_node, replicate=per_node, shard=1)
     assert count_task_cpus(plan.case, layout) == cpus
+
+
+def test_accelerators_that_slurm_has_no_name_for_are_asked_for_with_their_node():
+    request = Request(**LLAMA, hardware="8xascend-910b3", data="Salesforce/wikitext", seq_len=512, global_batch=512)
+    plan = pipeline.plan_request(request).plan
+    assert count_task_cpus(plan.case, replace(plan.best.layout, per_node=4, replicate=4, shard=1)) is None
 
 
 # ---- memory

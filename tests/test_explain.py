@@ -19,6 +19,7 @@ from generator.errors import UsageError
 from generator.inputs.data_formats import MEANINGS
 from generator.pipeline import document_request
 from generator.show import why
+from generator.show.terminal import build_devices_table
 from generator.techniques.base import list_axes
 
 EXAMPLES = sorted((Path(__file__).resolve().parent.parent / "examples").glob("*/project"))
@@ -155,6 +156,17 @@ def test_what_a_server_computes_are_answers():
     assert fitting and all("s an answer" in other.why and "per 1,000 answers" in other.why for other in fitting)
     table = (project / "PLAN.md").read_text().split("## Devices")[1]
     assert table.count("per 1,000 answers") == len(fitting) + 1 and "step" not in table.split("##")[0]
+
+
+def test_processes_on_cpus_have_no_column_of_hours():
+    """Nobody counts the hours of a CPU: the column had none in it."""
+    project = next(p for p in EXAMPLES if p.parent.name == "cpu-2x4-135m-full")
+    table = (project / "PLAN.md").read_text().split("## Devices")[1].split("##")[0].strip().splitlines()
+    assert len({line.count("|") for line in table}) == 1 and "hours" not in table[0]
+    shown = build_devices_table(read_example(project))
+    assert not any("hours" in str(column.header) for column in shown.columns)
+    gpus = build_devices_table(read_example(next(p for p in EXAMPLES if p.parent.name == "a100-x8-70b-full")))
+    assert len(gpus.columns) == len(shown.columns) + 1
 
 
 def test_a_default_is_called_one():

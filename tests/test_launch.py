@@ -59,6 +59,26 @@ def test_every_launcher_starts_the_same_processes(hardware, tmp_path):
     check_shell(project)
 
 
+def test_part_of_a_node_is_asked_for_as_a_part(tmp_path):
+    """Six of eight: SkyPilot rents the machine that has them; Slurm gives a share that the node has, and leaves the rest to others."""
+    project = render_case(tmp_path / "p", "8xh100-sxm-80gb", MODELS[1], global_batch=12)
+    assert check_project(project, tmp_path / "scratch") == BOTH
+    asked = read_directives((project / "train.sbatch").read_text(encoding="utf-8"))
+    assert asked["gpus-per-node"] == "6" and "exclusive" not in asked
+    assert int(asked["cpus-per-task"]) <= 6 * 96 // 8  # Azure's nodes of eight have 96
+    assert 32 <= int(asked["mem"].removesuffix("G")) <= 6 * 1900 // 8
+    sky = (project / "launch/sky.yaml").read_text(encoding="utf-8")
+    assert yaml.safe_load(sky)["resources"]["accelerators"] == {"H100": 8} and "6 of the 8 H100" in sky
+
+
+def test_a_job_on_cpus_asks_for_the_memory_of_its_processes(tmp_path):
+    """A cluster gives 1 to 4 GB for each CPU where nothing is asked for, and ends a job that takes more."""
+    project = render_case(tmp_path / "p", "2x4xcpu:2")
+    launch = json.loads((project / "plan.json").read_text(encoding="utf-8"))["launch"]
+    asked = read_directives((project / "train.sbatch").read_text(encoding="utf-8"))
+    assert launch["memory_gib"] < int(asked["mem"].removesuffix("G")) < 1.5 * launch["memory_gib"]
+
+
 def test_an_image_goes_by_the_addresses_too(tmp_path):
     """It starts no train.sh: gloo would listen at 127.0.1.1 in it, as on a host of Debian's."""
     project = render_case(tmp_path / "p", "2x8xa100-sxm-80gb")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from generator.case.request import Request
 from generator.case.tasks import find_task
-from generator.case.workload import DEFAULT_GOAL, Workload, computes_rows
+from generator.case.workload import DEFAULT_GOAL, Workload, computes_rows, fill_sequence
 from generator.inputs.data_files import DataSource
 from generator.inputs.model_source import ModelSource
 from generator.model import ModelSpec
@@ -172,7 +172,7 @@ def explain_limit(length: int, most: int, spec: ModelSpec) -> str:
 
 def measure_fill(data: DataSource | None, seq_len: int) -> tuple[float, ...]:
     """Quantiles of the examples' lengths as shares of ``seq_len``, where they are cut; none where they are not known."""
-    return tuple(round(min(1.0, n / seq_len), 6) for n in data.token_quantiles) if data else ()
+    return tuple(fill_sequence(n, seq_len) for n in data.token_quantiles) if data else ()
 
 
 def measure_cut_share(data: DataSource | None, seq_len: int) -> float:

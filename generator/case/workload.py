@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from generator.case.tasks import Task, find_task, list_tasks
 from generator.errors import UsageError
@@ -47,6 +47,11 @@ class Served:
     rank: int
     bytes: int
     form: str
+
+
+def fill_sequence(tokens: float, seq_len: int) -> float:
+    """The share of a sequence of ``seq_len`` tokens that an example takes, which is cut there."""
+    return round(min(1.0, tokens / seq_len), 6)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +106,11 @@ class Workload:
     optimize_for: str = DEFAULT_GOAL
     allow: tuple[str, ...] = ()
     pins: tuple[tuple[str, str], ...] = ()
+
+    def cut(self, seq_len: int) -> Workload:
+        """The same work on sequences of fewer tokens: what is left of an example fills more of its sequence."""
+        fills = tuple(fill_sequence(share * self.seq_len, seq_len) for share in self.fill_shares)
+        return replace(self, seq_len=seq_len, fill_shares=fills)
 
     def name_pin(self, axis: str, name: str) -> str:
         """The option that asks for it, as the user typed it."""

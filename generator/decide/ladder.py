@@ -190,7 +190,7 @@ def list_shorter(case: Case) -> Iterator[Change]:
     length, option = case.workload.seq_len // 2, case.workload.length_option
     what = "prompts" if case.workload.mode == "infer" else "sequences"
     while length >= 128:
-        yield f"{what} of {length} tokens", f"{option} {length}", change_workload(case, seq_len=length)
+        yield f"{what} of {length} tokens", f"{option} {length}", replace(case, workload=case.workload.cut(length))
         length //= 2
 
 

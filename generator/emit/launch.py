@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from generator.decide.plan import Plan
@@ -14,7 +15,7 @@ from generator.emit.plan_document import (
     SavingRecord,
     ServerRecord,
 )
-from generator.emit.pods import name_object
+from generator.emit.pods import SPARE, name_object
 from generator.emit.server import measure_files
 from generator.emit.skypilot import dump_task
 from generator.techniques.edits import Edits
@@ -27,6 +28,8 @@ EFA = "vpc.amazonaws.com/efa"
 """https://docs.aws.amazon.com/eks/latest/userguide/device-management-efa.html"""
 WHOLE = "network"
 """the port of an instance whose cards nobody has counted (hwdetect/described.py)"""
+CPU_GIB = 1
+"""of a process that prepares data: an interpreter with torch, transformers and a part of the rows (PROCESS_GIB of cost/constants.py)"""
 CUT_SECONDS = 5
 """after a server has cut what it was writing (serve.sbatch)"""
 
@@ -59,6 +62,7 @@ def describe_launch(
             command=("python", "server.py", *SERVE[1:]),
             grace_seconds=server.grace_seconds + CUT_SECONDS,
             cpus=server.cpus_per_task,
+            host_gib=0 if layout.per_node == len(case.hardware.accelerators) else None,
             **common,
         )
     if parallel is None or saving is None or (case.on_cpu and layout.nodes == 1) or layout.devices == 1:
@@ -68,8 +72,27 @@ def describe_launch(
         command=(*parallel.launcher, "train.py"),
         grace_seconds=saving.grace_seconds,
         cpus=parallel.cpus_per_task,
+        host_gib=choose_host_gib(plan, parallel.cpus_per_task),
         **common,
     )
+
+
+def choose_host_gib(plan: Plan, cpus: int | None) -> int:
+    """What a training's job asks for of a node's memory, 0 for all of it: a cluster gives a job that names none so much for each CPU.
+
+    What is predicted has room, within what the node was planned to have; each CPU may prepare data in a process of its own; where
+    somebody read how much the node has, it is the share that the job's accelerators are, if that is more.
+    """
+    case, estimate, here = plan.case, plan.best.estimate, plan.best.layout.per_node
+    of_node = len(case.hardware.accelerators)
+    if cpus is None or here == of_node:
+        return 0
+    predicted = estimate.peak_memory_gib * here if case.on_cpu else sum(item.value for item in estimate.host_memory)
+    most = math.inf if case.on_cpu or estimate.host_limit_gib is None else estimate.host_limit_gib
+    roomy = max(math.ceil(predicted), int(min(predicted * SPARE, most)), math.ceil(cpus * CPU_GIB))
+    assumed = any(note.who == "spec" and note.field == "memory.total_bytes" for note in case.hardware.notes)
+    total = None if case.on_cpu or assumed else case.hardware.memory.total_bytes
+    return max(roomy, math.floor((total or 0) / 2**30 * here / max(of_node, here)))
 
 
 def count_ports(plan: Plan) -> dict[str, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from generator.case.case import Case
@@ -15,6 +16,7 @@ from generator.decide.plan import Plan
 from generator.emit.plan_document import ABSENT, ExpectedRecord, LoopRecord, ParallelRecord
 from generator.techniques.launch import is_by_loop
 from generator.techniques.looped import divides_tokens
+from hwdetect.cloud import list_instances
 
 
 def describe_processes(plan: Plan) -> ParallelRecord | None:
@@ -81,7 +83,8 @@ def expect_division(layout: Layout, loop: LoopRecord) -> tuple[str, ...]:
 
 def count_task_cpus(case: Case, layout: Layout) -> int | None:
     """Of a node: of its accelerators' host the share that the job's accelerators are, of CPUs those of each process. ``None`` for all
-    of whole nodes whose CPUs nobody named: Slurm refuses a job that asks for more than a node has."""
+    of whole nodes whose CPUs nobody named: Slurm refuses a job that asks for more than a node has; and where it has no name for the
+    accelerators, so that no job can ask for some of them."""
     hardware = case.hardware
     assumed = any(note.who == "spec" and note.field == "cpu" for note in hardware.notes)
     accelerators = len(hardware.accelerators)
@@ -89,7 +92,17 @@ def count_task_cpus(case: Case, layout: Layout) -> int | None:
         return None
     if case.on_cpu:
         return hardware.cpu.budget * layout.per_node
+    if case.vendor.kubernetes is None:
+        return None
+    if assumed:
+        return math.ceil(find_least_cpus(case.device.id) * layout.per_node)
     return max(1, hardware.cpu.budget * layout.per_node // max(accelerators, layout.per_node))
+
+
+def find_least_cpus(device: str) -> float:
+    """For each of such devices, of all machines with them that are rented; of a device that nobody rents out, of all machines."""
+    shares = {(i.device == device, i.vcpus / i.devices) for i in list_instances() if i.devices}
+    return min((each for is_same, each in shares if is_same), default=min(each for _, each in shares))
 
 
 def name_parameter_count(plan: Plan) -> str | None:

@@ -29,6 +29,8 @@ ACCELERATORS = {
 ON_FABRIC = ("b200-sxm-180gb", "h100-sxm-80gb", "h200-sxm-141gb")
 """of which SkyPilot joins whole nodes by more than TCP in several clouds (0.14.1: clouds/nebius.py, gcp.py, aws.py)"""
 WHOLE_NODE = 8
+RENTED = (1, 2, 4, WHOLE_NODE, 16)
+"""Devices of the machines that are rented out (hwdetect/instances.toml, `sky gpus list --all`)"""
 MEET = 'export MASTER_ADDR="$(printf "%s\\n" "$SKYPILOT_NODE_IPS" | head -n 1)"'
 
 
@@ -43,19 +45,32 @@ def dump_task(project: ProjectPart, launch: LaunchRecord) -> str | None:
     task: dict[str, Any] = {
         "name": launch.name,
         "num_nodes": launch.nodes,
-        "resources": {"accelerators": {accelerator: launch.per_node}} | choose_network(launch),
+        "resources": {"accelerators": {accelerator: count_rented(launch.per_node)}} | choose_network(launch),
         "workdir": ".",
         "volumes": {runs: f"{launch.name}-runs"},
         "secrets": {"HF_TOKEN": ""},
         "setup": "make setup",
         "run": Script(f"{MEET}\n{start}\n") if launch.port else start,
     }
-    return dump_readable(task)
+    return explain_rented(launch) + dump_readable(task)
+
+
+def explain_rented(launch: LaunchRecord) -> str:
+    """A comment line where a machine has more devices than the plan uses."""
+    rented, name = count_rented(launch.per_node), ACCELERATORS[launch.accelerator]
+    if rented == launch.per_node:
+        return ""
+    return f"# The plan uses {launch.per_node} of the {rented} {name}: no machine with {launch.per_node} of them is rented out.\n"
+
+
+def count_rented(per_node: int) -> int:
+    """Devices of the smallest machine that has so many: train.sh starts its processes on the first ones."""
+    return min((count for count in RENTED if count >= per_node), default=per_node)
 
 
 def choose_network(launch: LaunchRecord) -> dict[str, str]:
     """Several nodes were priced with the fabric between them, and SkyPilot's default is plain TCP."""
-    whole = launch.nodes > 1 and launch.per_node == WHOLE_NODE and launch.accelerator in ON_FABRIC
+    whole = launch.nodes > 1 and count_rented(launch.per_node) == WHOLE_NODE and launch.accelerator in ON_FABRIC
     return {"network_tier": "best"} if whole else {}
 
 

@@ -273,21 +273,22 @@ def build_devices_table(document: PlanDocument) -> Table:
 
     table = Table(box=None, pad_edge=False, header_style="dim")
     of_run = any(row.gpu_hours is not None for row in document.devices)
+    is_counted = of_run or any(row.gpu_hours_per_1000_steps is not None for row in document.devices)
     unit = "step" if document.project.mode == "train" else "answer"
     hours = name_hours(document.project.accelerator) + ("" if of_run else f" per\n1,000 {unit}s")
-    for column in ("devices", f"s per {unit}", "tokens/s", hours, "memory"):
+    for column in ("devices", f"s per {unit}", "tokens/s", *([hours] if is_counted else ()), "memory"):
         table.add_column(column, justify="right", overflow="fold")
     table.add_column("", overflow="fold")
     for row in document.devices:
         if row.step_seconds is None or row.tokens_per_second is None:
-            table.add_row(str(row.count), "-", "-", "-", "-", escape_text(row.why_not or ""))
+            table.add_row(str(row.count), *("-" * (len(table.columns) - 2)), escape_text(row.why_not or ""))
             continue
         spent = row.gpu_hours if of_run else row.gpu_hours_per_1000_steps
         table.add_row(
             f"[bold]{row.count}[/bold]" if row.chosen else str(row.count),
             format_figure(row.step_seconds),
             format_rate(row.tokens_per_second),
-            "-" if spent is None else format_figure(spent),
+            *(["-" if spent is None else format_figure(spent)] if is_counted else ()),
             f"{row.peak_memory_gib:.1f} GiB",
             "this plan" if row.chosen else escape_text(", ".join(row.changes)),
         )

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from launch_files import count_used
 from test_launch import CASES, FORMS, OF_A_FORM, draw_projects, render_case
 
 READ = Path(__file__).with_name("read.py")
@@ -33,8 +34,9 @@ def read(home: Path, *projects: Path, seconds: float = 300) -> subprocess.Comple
 def check_counts(project: Path, counts: dict[str, tuple[int, int | None]]) -> None:
     launch = json.loads((project / "plan.json").read_text(encoding="utf-8"))["launch"]
     assert set(counts) == {path.name for path in (project / "launch").glob("*.yaml")}
-    for nodes, per_node in counts.values():
-        assert nodes == launch["nodes"] and per_node in (None, launch["per_node"])
+    for name, (nodes, per_node) in counts.items():
+        used = count_used(per_node, launch["per_node"]) if name == "sky.yaml" else per_node
+        assert nodes == launch["nodes"] and used in (None, launch["per_node"])
 
 
 @pytest.fixture(scope="module")

@@ -64,6 +64,7 @@ exec {python} server.py "$@"
 """
 LABELS = {
     "batch_work": "serving/batch_work/labels",
+    "class_scores": "serving/class_scores",
     "encoder": "serving/encoder",
 }
 ENTITIES = {"batch_work": "serving/batch_work/entities", "encoder": "serving/encoder"}
@@ -74,7 +75,7 @@ EMBEDDINGS = {
 }
 MEDIA = {"media": "serving/media"}
 TRANSCRIPTS = {"batch_work": "serving/batch_work/transcripts", **MEDIA}
-IMAGES = {"batch_work": "serving/batch_work/images", **MEDIA}
+IMAGES = {"batch_work": "serving/batch_work/images", "class_scores": "serving/class_scores", **MEDIA}
 ASKING = {name: f"serving/{name}" for name in ("compare", "compare_reference", "infer")}
 """Programs beside batch.py and bench.py; compare.py takes its texts from bench.py's."""
 MODEL = """

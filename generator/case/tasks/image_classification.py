@@ -27,7 +27,11 @@ TASK = Task(
     suits=suits,
     seq_len=197,  # where config.json does not say: the patches of 224 pixels, 16 each way, with the class token (ViT)
     positions="patches of an image",
-    row_leaves={"batch_work": "serving/batch_work/images", "media": "serving/media"},
+    row_leaves={
+        "batch_work": "serving/batch_work/images",
+        "class_scores": "serving/class_scores",
+        "media": "serving/media",
+    },
     column="image",
     example="some/photo.png",
     packages=frozenset({"pillow"}),

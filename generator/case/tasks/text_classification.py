@@ -46,6 +46,10 @@ TASK = Task(
     suits=suits,
     seq_len=512,
     classifies=True,
-    row_leaves={"batch_work": "serving/batch_work/labels", "encoder": "serving/encoder"},
+    row_leaves={
+        "batch_work": "serving/batch_work/labels",
+        "class_scores": "serving/class_scores",
+        "encoder": "serving/encoder",
+    },
     example_leaf="label",
 )

@@ -39,7 +39,7 @@ def main() -> None:
     (result,) = results
     if result["error"] is not None:
         sys.exit(f"--prompt {args.prompt}: {result['error']}")
-    answer = describe_answer(result[next(iter(Work.COLUMNS))])
+    answer = describe_answer(next(result[name] for name in Work.COLUMNS if result[name] is not None))
     if not args.json:
         print(escape_control(answer))
     write_report(
@@ -55,10 +55,12 @@ def main() -> None:
     )
 
 
-def describe_answer(value: str | list) -> str:
-    """A text as it is, entities one a line, of a vector the first numbers."""
+def describe_answer(value: str | list | dict) -> str:
+    """A text as it is, entities and named values one a line, of a vector the first numbers."""
     if isinstance(value, str):
         return value
+    if isinstance(value, dict):
+        return "\n".join(f"{name} {number:.4g}" for name, number in value.items())
     if not value or isinstance(value[0], dict):
         return (
             "\n".join(f"{entity['label']} {entity['text']} ({entity['probability']:.2f})" for entity in value) or "none"

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar
 
+from class_scores import COLUMNS, describe_scores
 from media import MediaWork, Results, decode_image
 from model import load_model
 from sources import find_source
@@ -16,7 +17,7 @@ class Work(MediaWork):
 
     FROM: ClassVar = ("image", "path", "file")
     """Columns that may hold the image, if the flag does not say."""
-    COLUMNS: ClassVar = {"label": "string", "probability": "double", "probabilities": "any", "error": "string"}
+    COLUMNS: ClassVar = {**COLUMNS, "error": "string"}
     SETTINGS: ClassVar = ("top",)
 
     @staticmethod
@@ -43,14 +44,8 @@ class Work(MediaWork):
         inputs = self.processor(images=[image for _, image in decoded], return_tensors="pt")
         with self.torch.inference_mode():
             logits = self.model(**inputs.to(self.model.device, self.model.dtype)).logits
-        shares = logits.float().softmax(-1).tolist()
-        yield [(place, self.describe_shares(row)) for (place, _), row in zip(decoded, shares, strict=True)]
-
-    def describe_shares(self, shares: list[float]) -> dict:
-        names = self.model.config.id2label
-        best = sorted(range(len(shares)), key=lambda label: -shares[label])[: self.args.top]
-        named = {names[label]: shares[label] for label in best}
-        return {"label": names[best[0]], "probability": shares[best[0]], "probabilities": named, "error": None}
+        rows = describe_scores(self.model.config, logits, self.args.top)
+        yield [(place, row | {"error": None}) for (place, _), row in zip(decoded, rows, strict=True)]
 
 
 def make_sample() -> bytes:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar
 
+from class_scores import COLUMNS, describe_scores
 from encoder import Encoder
 
 Results = list[tuple[int, dict]]
@@ -13,13 +14,7 @@ Results = list[tuple[int, dict]]
 class Work:
     """A classifier; computes rows in batches that depend on the rows alone."""
 
-    COLUMNS: ClassVar = {
-        "label": "string",
-        "probability": "double",
-        "probabilities": "any",
-        "prompt_tokens": "int64",
-        "error": "string",
-    }
+    COLUMNS: ClassVar = {**COLUMNS, "prompt_tokens": "int64", "error": "string"}
     """What an output row holds beside the columns of the input, and the types of these in Parquet."""
     FROM: ClassVar = ("messages", "prompt", "text")
     """Columns that may hold the text, if the flag does not say."""
@@ -42,20 +37,13 @@ class Work:
 
     def __init__(self, config: dict, here: Path, args: argparse.Namespace) -> None:
         self.encoder = Encoder(config, args)
-        self.names = self.encoder.model.config.id2label
 
     def compute(self, rows: list) -> Iterator[Results]:
         """Results with their places in ``rows``, as they are done."""
         yield from self.encoder.compute(rows, self.describe_rows, self.COLUMNS)
 
     def describe_rows(self, output, inputs, read) -> list[dict]:
-        shares = output.logits.float().softmax(-1).tolist()
-        return [self.describe_shares(row) for row in shares]
-
-    def describe_shares(self, shares: list[float]) -> dict:
-        best = max(range(len(shares)), key=shares.__getitem__)
-        named = {self.names[number]: share for number, share in enumerate(shares)}
-        return {"label": self.names[best], "probability": shares[best], "probabilities": named}
+        return describe_scores(self.encoder.model.config, output.logits)
 
     def close(self) -> None:
         pass

@@ -27,6 +27,9 @@ RESULTS = HERE / "results" / "engines_cpu.json"
 MEMORY_BYTES = 24 << 30
 ENGINES = {"transformers": ""}
 """The cost model's word, where it is another."""
+IN_ONE_PROCESS = {"openvino-genai": 0.05}
+"""GiB that its server's process holds since its steps have one of their own, beside what both held as one when these rows were
+measured: 1.35 GiB of the two, where 1.30 were planned by these rows (FINDINGS.md, 2026-11-28)."""
 
 
 class Figure(NamedTuple):
@@ -98,9 +101,10 @@ def list_figures(row: dict) -> Iterator[Figure]:
     yield Figure(row, "prompt", best["prefill_tokens_per_s"], PREFILL / prompt.ttft_seconds)
     if "peak_gib" not in best:  # memory was not measured
         return
-    yield Figure(row, "memory", row["peak_gib_of_one_prompt"], estimate_memory_gib(cost, run))
+    beside = IN_ONE_PROCESS.get(row["engine"], 0.0)
+    yield Figure(row, "memory", row["peak_gib_of_one_prompt"] + beside, estimate_memory_gib(cost, run))
     longer = run.but(seq_len=PREFILL, micro_batch=1)
-    yield Figure(row, "longer memory", best["peak_gib"], estimate_memory_gib(cost, longer))
+    yield Figure(row, "longer memory", best["peak_gib"] + beside, estimate_memory_gib(cost, longer))
 
 
 def estimate_memory_gib(cost: CostModel, run: Execution) -> float:

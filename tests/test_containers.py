@@ -308,6 +308,23 @@ def test_a_link_that_leads_out_of_the_project_is_followed(sft, tmp_path):
     assert read_mounts(words)["/project/d.jsonl"] == (str(tmp_path / "d.jsonl"), True)
 
 
+def test_links_in_a_folder_of_the_project_are_followed(sft, tmp_path):
+    """A tokenizer that lies beside weights is linked file by file."""
+    project = tmp_path / "p"
+    shutil.copytree(sft[0], project)
+    (tmp_path / "tokenizer.json").touch()
+    (project / "t").mkdir()
+    (project / "t" / "tokenizer.json").symlink_to(tmp_path / "tokenizer.json")
+    (project / "t" / "own.json").touch()
+    (project / "u").symlink_to(tmp_path / "p" / "t")
+    for path in ("./t", "./u"):
+        write_path(project, path)
+        words, _ = run_container(project, tmp_path / f"home of {path[2:]}")
+        outside = {to: source for to, (source, read_only) in read_mounts(words).items() if read_only}
+        file = str(tmp_path / "tokenizer.json")
+        assert outside == ({file: file} if path == "./t" else {})
+
+
 def test_a_snapshot_is_mounted_with_the_files_that_its_links_name(sft, tmp_path):
     project, cache = tmp_path / "p", tmp_path / "hub" / "models--a--b"
     shutil.copytree(sft[0], project)

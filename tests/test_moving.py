@@ -90,6 +90,29 @@ def test_no_emitted_file_names_a_folder_of_the_machine_that_planned(inputs, tmp_
     assert read > len(result["files"])
 
 
+def test_of_a_tokenizer_beside_weights_the_weights_stay_where_they_are(inputs, tmp_path):
+    """They were counted and copied with it: 16 GB for a vocabulary."""
+    full, project = tmp_path / OWNER / "full", tmp_path / "p"
+    (full / "original").mkdir(parents=True)
+    (full / "additional_chat_templates").mkdir()
+    make_tokenizer(full)
+    for name in ("model.safetensors", "model.safetensors.index.json", "optimizer.pt", "original/consolidated.00.pth"):
+        (full / name).write_bytes(b"0" * 100_000)
+    result = init(project, inputs, "--tokenizer", str(full))
+    kept = {path.name for path in full.iterdir()} - {"model.safetensors", "optimizer.pt", "original"}
+    assert read_config(project)["tokenizer"] == "./tokenizer/full"
+    assert {link.name for link in (project / "tokenizer" / "full").iterdir() if link.is_symlink()} == kept
+    rows = {what: (place, files) for what, place, _, files, _ in result["packing"]["rows"]}
+    assert rows["tokenizer"] == ("./tokenizer/full", len(kept) - 1)  # the folder of templates is empty
+    again = CliRunner().invoke(perfgen, ["update", str(project), "--diff"])
+    assert "tokenizer" not in again.output, again.output
+    shutil.rmtree(project / "tokenizer")
+    (project / "tokenizer").mkdir()
+    (project / "tokenizer" / "full").symlink_to(full)  # as it was made before
+    before = CliRunner().invoke(perfgen, ["update", str(project), "--diff"])
+    assert "tokenizer" not in before.output, before.output
+
+
 def test_answers_for_copier_name_places_in_a_project_that_nobody_knows_yet(inputs):
     named = {"model": str(inputs / "m" / "config.json"), "data": str(inputs / "texts.txt"), "hardware": "cpu:1"}
     document = document_request(Request(**named, seq_len=16, global_batch=4, offline=True))

@@ -16,7 +16,7 @@ from generator.errors import SourceError, UsageError
 from generator.inputs.data_files import BYTES_PER_TOKEN, DataSource, list_data_files, read_data
 from generator.inputs.lengths import count_lengths
 from generator.inputs.local_files import LocalSource, describe_local_source, expand_home
-from generator.inputs.model_files import find_tokenizer_template, read_model, read_tokenizer
+from generator.inputs.model_files import find_tokenizer_template, list_tokenizer_parts, read_model, read_tokenizer
 from generator.inputs.model_sizes import read_spec
 from generator.inputs.model_source import ModelSource
 from generator.inputs.tokenizer_revision import find_tokenizer_revision
@@ -131,11 +131,13 @@ def list_local_sources(
         named.append(("data", typed.data, data.path))
     if typed.eval is not None and held_out and held_out.file:
         named.append(("eval_data", typed.eval, held_out.file.path))
-    return tuple(describe_local_source(key, name, Path(path), list_parts(Path(path))) for key, name, path in named)
+    return tuple(describe_local_source(key, name, Path(path), list_parts(key, Path(path))) for key, name, path in named)
 
 
-def list_parts(path: Path) -> list[Path]:
-    """The path, or what it matches where it is a pattern."""
+def list_parts(key: str, path: Path) -> list[Path]:
+    """The path, or what it matches where it is a pattern; of a tokenizer without the weights that lie beside it."""
+    if key == "tokenizer":
+        return list_tokenizer_parts(path)
     return [path] if path.exists() else list_data_files(path)
 
 

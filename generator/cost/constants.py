@@ -843,10 +843,10 @@ LLAMA_CPP_SLOT_TOKENS = Constant(
     256, "tokens", COUNTED, "SLOT_TOKENS of the emitted engine.py: a slot has whole multiples of them, and one more"
 )
 CPU_PROCESS_GIB = state_by_key(
-    {_ORT: 0.2, _OPENVINO: 0.26, _LLAMA_CPP: 0.145, _CTRANSLATE2: 0.145},
-    "GiB of an interpreter with the engine and a tokenizer, without torch",
+    {_ORT: 0.2, _OPENVINO: 0.31, _LLAMA_CPP: 0.145, _CTRANSLATE2: 0.145},
+    "GiB of the interpreters with the engine and a tokenizer, without torch",
     BY_HAND,
-    f"{_CPU_ENGINES}; OpenVINO 0.22 to 0.29: what smaps has beside its file and as much again",
+    f"{_CPU_ENGINES}; OpenVINO: what is left of 1.35 GiB at the peak of two processes, the server's 0.14 and that of the steps (2026.4, SmolLM2-135M)",
 )
 _METAL = "benchmarks/local.csv: llama.cpp and MLX on Apple's M1 to M4 (`python benchmarks/local.py --fit`)"
 _SMALL_MLX = "benchmarks/local.csv, M3 Ultra: Qwen3-0.6B takes 2.1 ms a token beside its weights; 1,728 tokens more of an 8B model 0.7 ms"

@@ -47,8 +47,13 @@ def place_source(local: LocalSource, dest: Path | None) -> PlacedSource:
         if dest.is_relative_to(real):  # a link to it would lead around in a circle
             return PlacedSource(local=local, path=Path(os.path.relpath(real, dest)).as_posix())
     folder = f"{local.key}/{path.parent.name}" if is_config(path) else local.key
-    links = tuple((f"{folder}/{Path(part).name}", part) for part in local.parts)
+    links = tuple((f"{folder}/{name_part(Path(part), path)}", part) for part in local.parts)
     return PlacedSource(local=local, path=f"./{folder}/{path.name}", links=links)
+
+
+def name_part(part: Path, path: Path) -> str:
+    """Of a folder of which not all is taken, and of a pattern, each part has a link."""
+    return f"{path.name}/{part.name}" if part.parent == path else part.name
 
 
 def is_config(path: Path) -> bool:
@@ -133,6 +138,8 @@ def compare_links(placed: tuple[PlacedSource, ...], project: Path) -> tuple[Link
         for name, origin in source.links:
             place = project / name
             before = str(place.readlink()) if place.is_symlink() else None
+            if not is_inside(place, project) and os.path.realpath(place) == os.path.realpath(origin):
+                continue  # the folder is a link, of all that lies there
             if before is None or not leads_to(place, origin):
                 changes.append(
                     LinkChange(name=name, before=before, after=origin, obstacle=find_obstacle(place, project))

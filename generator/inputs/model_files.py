@@ -6,11 +6,17 @@ from pathlib import Path
 
 from generator.errors import SourceError
 from generator.inputs.adapter_folder import is_adapter, read_adapter
-from generator.inputs.chat_templates import find_chat_template
+from generator.inputs.chat_templates import TEMPLATE_FOLDER, find_chat_template
 from generator.inputs.gguf_files import read_gguf
 from generator.inputs.hub import read_hub
 from generator.inputs.hub_ids import HUB_ID_RULE, is_hub_id
-from generator.inputs.model_folder import TOKENIZER_FILES, check_tokenizer_config, read_config_file, read_folder
+from generator.inputs.model_folder import (
+    TOKENIZER_FILES,
+    check_tokenizer_config,
+    is_weights_file,
+    read_config_file,
+    read_folder,
+)
 from generator.inputs.model_source import ModelSource
 
 
@@ -60,6 +66,15 @@ def read_tokenizer(source: str) -> str:
     if not is_hub_id(source):
         raise SourceError(f"--tokenizer {source!r} is neither a folder nor a hub id", HUB_ID_RULE)
     return source
+
+
+def list_tokenizer_parts(folder: Path) -> list[Path]:
+    """The folder; of one that holds a model too, what is none of its weights: the folders below it are left out, but templates'."""
+    files = sorted(folder.iterdir())
+    if not any(is_weights_file(file) for file in files):
+        return [folder]
+    templates = [file for file in files if file.is_dir() and file.name == TEMPLATE_FOLDER]
+    return [file for file in files if file.is_file() and not is_weights_file(file)] + templates
 
 
 def find_tokenizer_template(tokenizer: str) -> bool | None:

@@ -37,9 +37,14 @@ CONVERTING = (
 NO_WEIGHTS = re.compile(r"(training_args|optimizer|scheduler|rng_state.*|scaler)\.(bin|pt|pth)")
 
 
+def is_weights_file(path: Path) -> bool:
+    """By its name; what a training saves beside them is counted too."""
+    return path.suffix == ".safetensors" or bool(OTHER_WEIGHTS.fullmatch(path.name))
+
+
 def read_config_file(path: Path, mode: str) -> ModelSource:
     """Only sizes: training from scratch. What lies beside it is not taken for its weights. Raises ``SourceError``."""
-    if path.suffix == ".safetensors" or OTHER_WEIGHTS.fullmatch(path.name):
+    if is_weights_file(path):
         raise SourceError(*explain_weights_file(path))
     has_tokenizer = any((path.parent / name).is_file() for name in TOKENIZER_FILES)
     return ModelSource(

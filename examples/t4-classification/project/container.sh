@@ -23,12 +23,15 @@ set -- t4-classification "$@"
 # What config.yaml names lies in this folder, which is /project in the container, or is mounted where config.yaml finds it
 # from there: /x at /x, and ../x of /project is /x too.
 names='^(model|adapter|tokenizer|draft_model|data|eval_data):'
-# of a pattern in this folder each file: they may be links
+# of a pattern in this folder each file, of a folder in it each link: they may lead out of it
 expand() {
     while IFS= read -r path; do
         case $path in
         ./*\**) find "$(dirname "$path")" -maxdepth 1 -name "$(basename "$path")" ;;
-        *) printf '%s\n' "$path" ;;
+        *)
+            printf '%s\n' "$path"
+            case $path in ./*) [ ! -d "$path" ] || find "$path" -mindepth 1 -maxdepth 1 -type l ;; esac
+            ;;
         esac
     done
 }

@@ -820,3 +820,17 @@ def test_the_first_token_is_the_prompts(engine):
     assert one.config.predicted.decode_tokens_per_s > 10  # of an answer that goes on
     many = plan_8b(new_tokens=1, concurrency=64, **told)
     assert set(many.estimate.time_seconds) == {"prefill"}
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang"])
+def test_an_engine_is_not_taken_for_models_that_it_has_no_code_of(tmp_path, engine):
+    """It ends at its start: "Model architectures ['GPTNeoForCausalLM'] are not supported for now"."""
+    sizes = {"hidden_size": 2048, "num_layers": 24, "num_heads": 16, "vocab_size": 50257, "model_type": "gpt_neo"}
+    kinds = {"attention_types": [[["global", "local"], 12]], "max_position_embeddings": 2048, "window_size": 256}
+    config = {"architectures": ["GPTNeoForCausalLM"], **sizes, **kinds}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    asked = {"model": "a/b", "config": str(tmp_path / "config.json"), "mode": "infer", "hardware": "1xh100-sxm-80gb"}
+    with pytest.raises(UsageError, match="no code of models of type gpt_neo"):
+        plan_request(Request(**asked, offline=True, pins=(("engine", engine),)))
+    document = document_request(Request(**asked, offline=True, concurrency=64))
+    assert document.config.serving.engine == "transformers"

@@ -140,6 +140,8 @@ class GpuEngine(Engine):
     adds = 2
     imports = ("whole_answers",)
     starts_processes = True
+    unknown_types: ClassVar[frozenset[str]] = frozenset()
+    """whose models it has no code of, and cannot run by Transformers': that attends by itself, or has states beside keys and values"""
 
     def explain_device(self, case: Case) -> str | None:
         return "its wheels are for GPUs" if case.on_cpu else explain_missing_build(self.role, case)
@@ -149,6 +151,8 @@ class GpuEngine(Engine):
         auto_gptq.py and of sglang 0.5.23's gptq.py)."""
         if why := super().explain_model(case):
             return why
+        if case.model.model_type in self.unknown_types:
+            return f"it has no code of models of type {case.model.model_type}, and theirs of Transformers takes no attention of another"
         if case.model.stored_offsets:
             return (
                 "its kernels multiply GPTQ weights that are rounded around 0, and the checkpoint's are not (sym: false)"

@@ -24,6 +24,14 @@ class Sglang(GpuEngine):
     leaf = "sglang"
     checkpoints = frozenset({"awq", "bitsandbytes", "compressed-tensors", "fp8", "gptq", "mxfp4"})
     """of sglang/srt/layers/quantization (0.5.23)"""
+    unknown_types = frozenset(
+        [
+            *("bamba", "biogpt", "bloom", "codegen", "cpmant", "falcon", "gpt_neo", "gpt_neox_japanese", "jamba"),
+            *("minimax", "mpt", "olmo_hybrid", "openai-gpt", "recurrent_gemma", "reformer", "rwkv", "xglm", "xlm"),
+            *("xlnet", "xlstm", "zamba", "zamba2"),
+        ]
+    )
+    """by EntryClass of sglang/srt/models (0.5.23) and is_backend_compatible of Transformers' class"""
     command = ("python", "-m", "sglang.launch_server")
     request_only = "no measurement at hand says that it beats vLLM"
     evidence = (

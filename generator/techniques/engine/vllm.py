@@ -30,6 +30,13 @@ class Vllm(GpuEngine):
     provides = frozenset({Trait.CHECKS_PROPOSALS, Trait.RUNS_DRAFT_MODEL, Trait.COPIES_OVER_NODES})
     checkpoints = frozenset({"awq", "compressed-tensors", "fp8", "gptq", "mxfp4"})
     """of vllm/model_executor/layers/quantization (0.33)"""
+    unknown_types = frozenset(
+        [
+            *("bamba", "codegen", "cpmant", "gpt_neo", "gpt_neox_japanese", "minimax", "mpt", "openai-gpt"),
+            *("recurrent_gemma", "reformer", "rwkv", "xglm", "xlm", "xlnet", "xlstm", "zamba"),
+        ]
+    )
+    """by vllm/model_executor/models/registry.py (0.33) and is_backend_compatible, _can_set_attn_implementation of Transformers' class"""
     adapters = frozenset({"lora", "rslora"})
     """of vllm/lora/peft_helper.py (0.33), which refuses DoRA, and scales every layer by one alpha and one rank"""
     evidence = (

@@ -27,7 +27,7 @@ from generator.emit.plan_document import PlanDocument
 from generator.emit.plan_json import to_json
 from generator.emit.render import render
 from generator.emit.requirements import dump_pyproject
-from generator.errors import NothingFits, UsageError
+from generator.errors import NothingFits, PerfgenError, UsageError
 from generator.pipeline import document_request, plan_request
 from generator.techniques.engines import list_engines
 from hwdetect.catalog import list_devices
@@ -834,3 +834,14 @@ def test_an_engine_is_not_taken_for_models_that_it_has_no_code_of(tmp_path, engi
         plan_request(Request(**asked, offline=True, pins=(("engine", engine),)))
     document = document_request(Request(**asked, offline=True, concurrency=64))
     assert document.config.serving.engine == "transformers"
+
+
+@pytest.mark.parametrize(("hardware", "words"), [("1xt4", "the checkpoint is quantized (mxfp4)"), ("1xl4", None)])
+def test_four_bits_of_gpt_oss_are_served_where_the_engine_has_kernels_for_them(hardware, words):
+    """vLLM ends at its start on a T4: "The quantization method mxfp4 is not supported for the current GPU. Minimum capability: 80"."""
+    asked = Request(model="openai/gpt-oss-20b", mode="infer", hardware=hardware, offline=True, prompt_tokens=256)
+    if words is None:
+        assert document_request(replace(asked, concurrency=8)).config.serving.engine == "vllm"
+        return
+    with pytest.raises(PerfgenError, match=re.escape(words)):
+        plan_request(replace(asked, pins=(("engine", "vllm"),)))

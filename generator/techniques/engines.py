@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from generator.case.case import Case
 from generator.case.layout import Layout
 from generator.case.limits import ServingLimits
-from generator.case.stacks import list_builds
+from generator.case.stacks import list_builds, parse_version
 from generator.errors import UsageError
 from generator.techniques.base import Technique, list_axes
 from generator.techniques.edits import Edits
@@ -140,6 +140,8 @@ class GpuEngine(Engine):
     adds = 2
     imports = ("whole_answers",)
     starts_processes = True
+    checkpoint_capabilities: ClassVar[Mapping[str, str]] = {}
+    """the least compute capability that it runs a method's packed weights on, where that is more than its build's"""
     unknown_types: ClassVar[frozenset[str]] = frozenset()
     """whose models it has no code of, and cannot run by Transformers': that attends by itself, or has states beside keys and values"""
 
@@ -163,7 +165,14 @@ class GpuEngine(Engine):
         if case.on_cpu or explain_missing_build(self.role, case):
             return self.checkpoints
         build = list_builds(self.role)[case.vendor.choose_build(self.role, case.device, case.hardware.software.driver)]
-        return self.checkpoints if build.checkpoints is None else self.checkpoints.intersection(build.checkpoints)
+        capability = case.device.compute_capability
+        newer = {
+            method
+            for method, least in self.checkpoint_capabilities.items()
+            if capability is not None and parse_version(capability) < parse_version(least)
+        }
+        run = self.checkpoints - newer
+        return run if build.checkpoints is None else run.intersection(build.checkpoints)
 
 
 def explain_missing_build(role: str, case: Case) -> str | None:

@@ -30,6 +30,8 @@ class Vllm(GpuEngine):
     provides = frozenset({Trait.CHECKS_PROPOSALS, Trait.RUNS_DRAFT_MODEL, Trait.COPIES_OVER_NODES})
     checkpoints = frozenset({"awq", "compressed-tensors", "fp8", "gptq", "mxfp4"})
     """of vllm/model_executor/layers/quantization (0.33)"""
+    checkpoint_capabilities: ClassVar = {"mxfp4": "8.0"}
+    """get_min_capability of the same"""
     unknown_types = frozenset(
         [
             *("bamba", "codegen", "cpmant", "gpt_neo", "gpt_neox_japanese", "minimax", "mpt", "openai-gpt"),

@@ -4,8 +4,8 @@ usage: python benchmarks/residuals.py MEASURED_DIR [--write]
 
 Prints, for each table, device and generation that is left out, which share of its rows lies between the 10th and the 90th percentile
 that the others give; times of a generation as widen_unmeasured has them. ``--write`` replaces the file; do it after every fit. Speeds
-of all rows count, memory where PyTorch's own peak of allocated memory is stated: what nvidia-smi says has the context and the cache
-in it.
+of all rows count, those of benchmarks/served.csv and local.csv too, memory where PyTorch's own peak of allocated memory is stated: what
+nvidia-smi says has the context and the cache in it.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from benchmarks import local, served
 from benchmarks.validate import list_tables, predict
 from generator.cost.constants import UNMEASURED_GENERATION
 from generator.cost.interval import QUANTITIES, Kind, name_generation, name_kind, weigh_cells
@@ -58,6 +59,16 @@ def list_residuals(folder: Path) -> Iterator[Residual]:
             kind = name_kind(case.device, case.execution)
             for quantity, ratio in compare_row(row, predicted):
                 yield Residual(quantity=quantity, table=table.stem, kind=kind, ratio=ratio)
+    yield from list_own_residuals(served.TABLE, served.predict_seconds)
+    yield from list_own_residuals(local.TABLE, local.predict_seconds)
+
+
+def list_own_residuals(table: Path, ask: served.Predict) -> Iterator[Residual]:
+    """Of steps and prompts that others published of engines; times to a first token have queues in them."""
+    runs = [run for run in served.read_runs(table) if run[0]["measured"] != "first" and not served.is_apart(run[0])]
+    for (_, stated), figure in zip(runs, served.list_figures(runs, ask), strict=True):
+        kind = name_kind(stated.device, stated.execution)
+        yield Residual(quantity="step_seconds", table=table.stem, kind=kind, ratio=1 / figure.ratio)
 
 
 def is_soft(row: dict) -> bool:

@@ -89,7 +89,7 @@ def predict_seconds(measured: str, stated: TableRow, model: CostModel) -> float:
 
 def is_apart(row: dict[str, str]) -> bool:
     """Boards at 63 % of their power, and one whose host takes 11 ms a step even with a model of 1.5 billion parameters."""
-    return bool(row["notes"]) or (row["device"] == "rtx-4090" and "1.5B" in row["model"])
+    return bool(row.get("notes")) or (row["device"] == "rtx-4090" and "1.5B" in row["model"])
 
 
 def is_fitted(row: dict[str, str]) -> bool:

@@ -188,7 +188,24 @@ def test_where_no_engine_reads_it_each_says_why(tmp_path):
     assert "the checkpoint is quantized (gguf), and of such it runs" in str(error.value)
 
 
-@pytest.mark.parametrize("hardware", ["4090", "8xh100-sxm", "m2-ultra"])
+def test_a_mac_serves_it_by_metal(tmp_path):
+    """llama.cpp's wheel for macOS has Metal's kernels; the guard that compares the machine has torch."""
+    path = write_gguf(tmp_path / "m.gguf", Q4_0)
+    document = document_request(
+        Request(model=str(path), mode="infer", hardware="m2-ultra", offline=True, concurrency=2), for_project=True
+    )
+    assert (document.choice["engine"], document.choice["quantization"]) == ("llama-cpp", "stored")
+    assert "local.csv" in document.estimate.time_sources["launch"].source
+    made = tmp_path / "p"
+    made.mkdir()
+    render(to_json(document), made)
+    packages = (made / "pyproject.toml").read_text()
+    assert "xllamacpp==" in packages and "torch==" in packages
+    assert "threads" not in yaml.safe_load((made / "config.yaml").read_text())["serving"]
+    assert 'serving["threads"]' not in (made / "engine.py").read_text()
+
+
+@pytest.mark.parametrize("hardware", ["4090", "8xh100-sxm"])
 def test_where_no_engine_reads_it_the_refusal_says_what_does(tmp_path, hardware):
     path = write_gguf(tmp_path / "m.gguf", Q4_0)
     with pytest.raises(NothingFits) as error:

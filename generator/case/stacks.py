@@ -26,7 +26,7 @@ class Build:
     beside: tuple[str, ...] = ()
     """distributions of the same index that this build of torch depends on, and PyPI has not"""
     plugins: tuple[tuple[str, str], ...] = ()
-    """distributions of PyPI, with their versions, that add the device to this torch"""
+    """distributions of PyPI, with their versions, that add the device to this torch, or look at it"""
     engine_index: str = ""
     """where an engine's own wheels of this build are, and the torch that they were built with"""
     loads: str = ""

@@ -350,17 +350,14 @@ FP4_REALISED = Constant(
     "aiconfigurator-core 0.12.0, vLLM's, SGLang's and TensorRT-LLM's products: the median of four boards",
 )
 FP32_REALISED = state_by_key(
-    {"m1": 0.7, "m2": 0.7},
+    {"m1": 0.7, "m2": 0.7, "m3": 0.9, "m4": 0.9},
     "share of the float32 rate that products reach, by architecture",
     BY_HAND,
-    # 0.65 of a prompt in 2024, 0.82 in 2026; M1 Pro 0.78, M1 Ultra 0.77, M2 Pro 0.63, M2 Max 0.66
-    "benchmarks/local.csv: llama.cpp's prompts on an M1 Max; MLX's linear layers by TristanBilot/mlx-benchmark (85c5376)",
+    # M1 Max 0.65 of a prompt in 2024, 0.82 in 2026; M1 Pro 0.78, M1 Ultra 0.77, M2 Pro 0.63, M2 Max 0.66 by MLX
+    "benchmarks/local.csv: prompts of llama.cpp and MLX; MLX's linear layers by TristanBilot/mlx-benchmark (85c5376)",
 )
 FP32_REALISED["default"] = Constant(
-    0.9,
-    "the same, of any other",
-    ASSUMED,
-    "as GEMM_REALISED, without a tensor core's ceiling; 0.9 of Apple's M3 and M4 too (benchmarks/local.csv)",
+    0.9, "the same, of any other", ASSUMED, "as GEMM_REALISED, without a tensor core's ceiling"
 )
 EMULATED_BF16 = Constant(
     2, "times float32's time, where a device has no bf16", ASSUMED, "products run in float32 between two conversions"
@@ -873,17 +870,28 @@ METAL_CACHE_REALISED = {
 METAL_PACKED_RATE = Constant(
     0.81, "rate of a prompt's products with packed weights there, over that with plain ones", FITTED, _METAL
 )
+WITH_MATRIX_UNITS = ("m5",)
+"""architectures of GPUs whose matrix units these engines' kernels use, and PyTorch's do not"""
+METAL_MATRIX_RATE = {
+    "llama-cpp": Constant(
+        2.4,
+        "times the rate of a prompt's products, with matrix units",
+        PUBLISHED,
+        "https://github.com/ggml-org/llama.cpp/pull/16634: M5, 7B in 4 bits, a prompt of 512 at 608 tokens/s",
+    ),
+    "mlx": Constant(
+        3.6,
+        "times the rate of a prompt's products, with matrix units",
+        PUBLISHED,
+        # of prompts of 4,096 tokens on an M5 over an M4, whose other units are alike
+        "https://machinelearning.apple.com/research/exploring-llms-mlx-m5: times to a first token 3.3 to 4.1 times as short",
+    ),
+}
 MLX_PACKED_BYTES = state_by_key(
     {"int8": 1 + 4 / 64, "int4": 0.5 + 4 / 64},
     "bytes per weight",
     COUNTED,
     "mlx-lm 0.32 packs groups of 64, with a 16-bit scale and a 16-bit bias each, the embedding and the output layer too",
-)
-UNKNOWN_BLOCK_SECONDS = Constant(
-    20e-6,
-    "the same, of an engine in native code that nothing was measured of",
-    ASSUMED,
-    "ten fused operators of a block, each as long as a thread pool takes to start",
 )
 _STEP = "seconds of host time between two steps: scheduling, sampling, detokenizing"
 _OF_SEQUENCE = "seconds more of a step for each of its sequences"
@@ -1289,7 +1297,7 @@ UNMEASURED_MAKER = Constant(
     1.4,
     "the same, where no row of the maker was measured either",
     BY_HAND,
-    "no less than for another generation: of the M2 Ultra's rows, the only ones of another maker, 85 % or more lie inside when they are left out",
+    "no less than for another generation: with 1.0 83 % of Apple's rows lie inside when all of them are left out, of AMD's 86 %",
 )
 RESIDUAL_NEARNESS = Constant(
     0.35,

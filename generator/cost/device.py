@@ -39,6 +39,8 @@ class Rates:
 
     products: dict[str, float]
     vector: float
+    has_matrix_units: bool
+    """that some engines' kernels use and PyTorch's do not: no part of ``products``"""
     bytes_per_s: float
     read_bytes_per_s: float
     """of products with few rows in an engine's replayed step, which read weights and write next to nothing"""
@@ -105,12 +107,13 @@ def compute_rates(
     basis = [device.basis if device.basis in BASES else "assumed"]
     if device.memory_bytes_per_s is None or lacks_cpu_rate(device):
         basis.append("assumed")
-    if device.kind != "cpu" and select_by_architecture(device, c.GEMM_CEILING).basis == c.ASSUMED:
+    if device.kind != "cpu" and find_product_share(device).basis == c.ASSUMED:
         basis.append("assumed")
     of_kind = compute_cpu_rates(device, cpu_budget or 1) if device.kind == "cpu" else compute_accelerator_rates(device)
     return Rates(
         **of_kind,
         vector=find_fp32_rate(device, cpu_budget or 1),
+        has_matrix_units=device.architecture in c.WITH_MATRIX_UNITS,
         links=compute_ring_rates(device, links, devices_per_node),
         peers_read=any(link.kind in DIRECT for link in links) if links else bool(device.link_bytes_per_s),
         rack=device.link_rack or 0,
@@ -139,11 +142,19 @@ def compute_accelerator_rates(device: Device) -> dict:
         "l2_gain": float(select_by_architecture(device, c.L2_GAIN)),
         "attention": compute_attention_rates(device, half),
         "launch_seconds": c.LAUNCH_SECONDS,
-        "source": describe_product_source(device, select_by_architecture(device, c.GEMM_CEILING)),
+        "source": describe_product_source(device, find_product_share(device)),
         "bandwidth_source": c.BANDWIDTH_REALISED.source,
         "attention_source": c.FLASH_FORWARD["default"].source,
         "launch_source": c.LAUNCH_SECONDS.source,
     }
+
+
+def find_product_share(device: Device) -> Constant:
+    """Of its rate on paper, what 16-bit products reach."""
+    peak = dict(device.peak_flops)
+    half = peak.get("bf16") or peak.get("fp16")
+    alike = half is not None and half == peak.get("fp32")
+    return select_by_architecture(device, c.FP32_REALISED if alike else c.GEMM_CEILING)
 
 
 def compute_attention_rates(device: Device, half: float) -> dict[str, AttentionRates]:

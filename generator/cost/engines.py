@@ -48,6 +48,8 @@ class Engine:
     """its products add up in 16 bits, which GeForce boards do twice as fast as in 32"""
     packed_rate: float = 1.0
     """rate of a prompt's products with weights that are packed, over that with plain ones"""
+    matrix_rate: float = 1.0
+    """times the rate of a prompt's products on devices with matrix units that PyTorch does not use"""
     unpacks_prompts: bool = False
     """packed weights become 16-bit ones before they are multiplied with the tokens of a prompt"""
     mixes_prompts: bool = False
@@ -142,6 +144,7 @@ def describe_metal(version: str) -> Engine:
         METAL,
         block_seconds=c.METAL_BLOCK_SECONDS["llama-cpp"],
         cache_realised=c.METAL_CACHE_REALISED["llama-cpp"],
+        matrix_rate=c.METAL_MATRIX_RATE["llama-cpp"],
         vector_reads=c.METAL_VECTOR_READS[version],
         reads_by_head=version == "llama-cpp-metal-2024",
         prompt_tokens=int(c.LLAMA_CPP_BATCH),
@@ -210,6 +213,7 @@ ENGINES: Mapping[str, Engine] = {
         METAL,
         block_seconds=c.METAL_BLOCK_SECONDS["mlx"],
         cache_realised=c.METAL_CACHE_REALISED["mlx"],
+        matrix_rate=c.METAL_MATRIX_RATE["mlx"],
         packed_bytes=c.MLX_PACKED_BYTES,
     ),
 }

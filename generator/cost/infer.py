@@ -39,12 +39,15 @@ def find_held_source(name: str, run: Execution) -> str:
 def find_generation_source(name: str, run: Execution, rates: Rates) -> str:
     """The same of an item of time."""
     launch, beside = rates.launch_source, ""
-    if run.engine:
-        started = c.ENGINE_BLOCK_SECONDS.get(run.engine, c.UNKNOWN_BLOCK_SECONDS)
-        launch = (c.KERNEL_SECONDS if find_engine(run.engine).replays else started).source
+    engine = find_engine(run.engine)
+    started = c.KERNEL_SECONDS if engine.replays else engine.block_seconds
+    if run.engine and isinstance(started, c.Constant):
+        launch = started.source
     if rates.on_cpu and run.engine in c.CPU_READS:
         launch = c.CPU_READS[run.engine].source  # its blocks were timed with its products
         beside = f"; its kernels: {launch}"
+    if isinstance(engine.device_reads, c.Constant):
+        beside = f"; its kernels: {engine.device_reads.source}"
     bandwidth = c.PAGEABLE_SHARE.source if run.offload_params != "none" else rates.bandwidth_source
     return {"prefill": rates.source + beside, "decode": bandwidth + beside, "launch": launch}[name]
 

@@ -75,6 +75,7 @@ def find_product_rate(run: Execution, rates: Rates, engine: Engine) -> float:
         return rate * c.TINYGEMM_PROMPT_RATE
     if engine.sums_in_16_bits and rates.products["int8"] > rates.products["fp16"]:
         return rates.products["int8"] / 2
+    rate *= engine.matrix_rate if rates.has_matrix_units else 1.0
     return rate * engine.packed_rate if run.quant != "none" else rate
 
 
@@ -101,6 +102,7 @@ def compute_scores_seconds(shape: Shape, run: Execution, rates: Rates, engine: E
         reach = min(run.seq_len, kind.window or run.seq_len)
         # two products of two operations each, half of which a causal mask hides
         forward_rate, _ = rates.flash(reach, run.attention_kernel, run.attention_biased)
+        forward_rate *= engine.matrix_rate if rates.has_matrix_units else 1.0
         seconds += kind.layers * 2.0 * tokens * reach * kind.width / min(rate, forward_rate)
     return seconds
 

@@ -120,7 +120,7 @@ class CpuEngine(Engine):
     """One that is taken on CPUs, its weights converted before it is served."""
 
     provides = frozenset({Trait.OWN_KERNELS})
-    needs: ClassVar = {Trait.FLOAT32_ARITHMETIC: "{other} is not of this engine: it computes in 32 bits on a CPU"}
+    needs: ClassVar = {Trait.FLOAT32_ARITHMETIC: "{other} is not of this engine: it computes in 32 bits"}
     adds = 3
     """its environment, that of its converter, and the converted weights"""
 

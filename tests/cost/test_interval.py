@@ -103,7 +103,7 @@ def test_most_rows_of_a_generation_that_is_left_out_lie_inside(measured):
         ("gh200-96gb", "train", 1.0), ("gtx-1080-ti", "train", c.UNMEASURED_GENERATION), ("t4", "train", c.UNMEASURED_GENERATION),
         ("b200-sxm-180gb", "train", c.UNMEASURED_GENERATION), ("gb10", "train", c.UNMEASURED_GENERATION),
         ("jetson-agx-orin-64gb", "train", c.UNMEASURED_GENERATION), ("v100-sxm-32gb", "infer", c.UNMEASURED_GENERATION),
-        ("m1-pro", "infer", c.UNMEASURED_GENERATION), ("m2-ultra", "infer", 1.0), ("m2-ultra", "train", c.UNMEASURED_MAKER),
+        ("m5-pro", "infer", c.UNMEASURED_GENERATION), ("m1-pro", "infer", 1.0), ("m2-ultra", "infer", 1.0), ("m2-ultra", "train", c.UNMEASURED_MAKER),
         ("mi300x", "train", c.UNMEASURED_MAKER), ("tpu-v5e", "train", c.UNMEASURED_MAKER),
     ],
 )  # fmt: skip

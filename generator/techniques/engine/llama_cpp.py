@@ -1,7 +1,10 @@
+from collections.abc import Mapping
+from typing import Any
+
 from generator.case.case import Case
 from generator.techniques.base import Published
 from generator.techniques.edits import Edits
-from generator.techniques.engines import CpuEngine
+from generator.techniques.engines import CpuEngine, explain_missing_build
 from generator.techniques.traits import Trait
 
 
@@ -40,6 +43,19 @@ class LlamaCpp(CpuEngine):
         if case.workload.draft and case.model.quantization:
             return "a file of packed weights is served by itself: nobody ran a small model beside one here"
         return super().explain_model(case)
+
+    def explain_device(self, case: Case) -> str | None:
+        """On Apple's GPUs files of packed weights alone: MLX reads the plain ones there. Other GPUs' wheels are on no registry."""
+        if case.on_cpu:
+            return None
+        if case.vendor.name != "apple":
+            return "its wheels of the registry are for CPUs and Macs"
+        if not case.model.quantization:
+            return "on a Mac it serves GGUF files, and MLX what is not packed"
+        return explain_missing_build(self.role, case)
+
+    def effects(self, case: Case) -> Mapping[str, Any]:
+        return {**super().effects(case), "engine": self.engine if case.on_cpu else "llama-cpp-metal"}
 
     def choose_conversion(self, case: Case) -> tuple[str, str]:
         """A GGUF file is copied, its vocabulary made one of numbers."""

@@ -157,7 +157,8 @@ def start_server(model: Path, serving: dict) -> xllamacpp.Server:
     settings.n_parallel = serving["max_concurrency"]
     settings.n_ctx = settings.n_parallel * (-(-serving["max_context"] // SLOT_TOKENS) + 1) * SLOT_TOKENS
     settings.n_batch = settings.n_ubatch = max(READ_TOKENS, settings.n_parallel)
-    settings.cpuparams.n_threads = settings.cpuparams_batch.n_threads = serving["threads"]
+    if threads := serving.get("threads"):  # of a CPU; on a Mac all layers are Metal's (n_gpu_layers)
+        settings.cpuparams.n_threads = settings.cpuparams_batch.n_threads = threads
     if serving["weights"] == "float32":  # as exact as its weights; else 16 bits for keys and values
         settings.cache_type_k = settings.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
         settings.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED

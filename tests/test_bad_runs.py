@@ -20,6 +20,7 @@ import pytest
 import torch
 from projects import TEXT, render_small_project
 from safetensors.torch import load_file
+from test_data_formats import make_tokenizer
 
 from generator.run.figures import RunFigures
 
@@ -78,6 +79,21 @@ def hang_up_at_step(step):
             closed.set()
             screen.join()
             os.kill(os.getpid(), signal.SIGHUP)
+        return real(self, args, state, control, **more)
+    stopping.SaveOnSignal.on_step_end = on_step_end
+
+def leave_log_at_step(event):
+    # `| tee log`, which Ctrl-C ends with the rest, or a log on a full disk
+    step, number, log = event
+    real = stopping.SaveOnSignal.on_step_end
+    def on_step_end(self, args, state, control, **more):
+        if state.global_step == step:
+            reader, writer = os.pipe()
+            os.close(reader)
+            for stream in (1, 2):
+                os.dup2(os.open(log, os.O_WRONLY) if log else writer, stream)
+            if number:
+                os.kill(os.getpid(), number)
         return real(self, args, state, control, **more)
     stopping.SaveOnSignal.on_step_end = on_step_end
 
@@ -372,6 +388,23 @@ def test_train_06_another_run_s_checkpoint_is_refused(runs, change, words):
     assert sorted(folder.rglob("*")) == before
 
 
+def test_train_06_one_row_of_many_that_was_edited_is_seen(tmp_path):
+    """Of 64 rows all is compared; this one is between them."""
+    make_tokenizer(tmp_path / "words")
+    rows = [json.dumps({"text": f"row {number}", "label": str(number % 2)}) for number in range(400)]
+    data, more = "\n".join(rows), {"task": "text-classification", "tokenizer": str(tmp_path / "words")}
+    edited = Runs(tmp_path, data, "d.jsonl", **more)
+    code, output = edited.run("run", signal_at_step=[5, signal.SIGKILL])
+    assert code == -signal.SIGKILL, output
+    (tmp_path / "d.jsonl").write_text(data.replace('row 3"', 'row 4"'))
+    code, output = edited.run("run")
+    assert code == 1 and "belongs to another run:\n  every row: sha256" in output, output
+    (tmp_path / "d.jsonl").write_text(data)  # at another time, which is no other data
+    code, output = edited.run("run")
+    edited.close()
+    assert code == 0 and "resuming from" in output, output
+
+
 def test_train_06_a_resumed_run_takes_the_learning_rate_of_now(runs):
     """optimizer.pt and scheduler.pt hold the old one, and the first step of a longer run was taken at 0."""
     folder = copied(runs, "slower")
@@ -433,6 +466,21 @@ def test_train_10_a_closed_terminal_saves_and_ends(runs):
     assert (runs.folder / "hung-up" / "checkpoint-3" / "complete.json").is_file()
     ended, output = runs.run("hung-up", save_steps=500)
     assert ended == 0 and runs.weights("hung-up") == runs.weights("uninterrupted"), output
+
+
+@pytest.mark.parametrize(
+    ("number", "log", "code"),
+    [(int(signal.SIGINT), None, 130), (0, "/dev/full", 0)],
+    ids=["^C of `| tee`", "a full disk"],
+)
+def test_train_10_a_log_that_takes_no_lines_ends_no_training(runs, number, log, code):
+    """BrokenPipeError and ENOSPC came before the save, and nothing told of them."""
+    name = f"no-log-{code}"
+    ended, output = runs.run(name, save_steps=500, leave_log_at_step=[3, number, log])
+    assert ended == code, output
+    assert (runs.folder / name / "checkpoint-3" / "complete.json").is_file() == bool(number)
+    ended, output = runs.run(name, save_steps=500)
+    assert ended == 0 and runs.weights(name) == runs.weights("uninterrupted"), output
 
 
 def test_train_10_a_signal_on_a_full_disk_names_the_last_save(runs):

@@ -321,13 +321,40 @@ def test_old_checkpoints_go_and_nothing_else(run_folder, tmp_path, limit, best, 
 
 def test_a_kill_while_an_old_checkpoint_is_removed_leaves_no_half_of_one(run_folder, tmp_path, monkeypatch):
     folder = write_checkpoint(tmp_path, 3)
-    monkeypatch.setattr(run_folder.shutil, "rmtree", lambda path, **_: None if _ else (_ for _ in ()).throw(KeyError))
+    monkeypatch.setattr(run_folder.shutil, "rmtree", lambda path, **_: path.exists() and {}[path])
     with pytest.raises(KeyError):
         run_folder.remove_checkpoint(folder)
     monkeypatch.undo()
     assert not folder.exists() and (tmp_path / "_removed-checkpoint-3").is_dir()
     run_folder.claim_folder(tmp_path, "owner/model")
     assert {path.name for path in tmp_path.iterdir()} == {"_train.lock"}
+
+
+def test_an_old_checkpoint_that_cannot_be_removed_stays(run_folder, tmp_path, monkeypatch, capsys):
+    """Somebody else's, or one in a snapshot: the run ended, in the middle of its training."""
+    first, second = (write_checkpoint(tmp_path, step) for step in (3, 5))
+    for step in (7, 8):
+        write_checkpoint(tmp_path, step)
+    rename = Path.rename
+
+    def refuse(path, target):
+        if path == first:
+            raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), str(path))
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", refuse)
+    for step in (7, 8):
+        run_folder.rotate_checkpoints(tmp_path, step, 1, None)
+    assert capsys.readouterr().out == f"{first} stays: it cannot be removed (Operation not permitted)\n"
+    assert (
+        first.is_dir()
+        and not second.exists()
+        and {path.name for path in tmp_path.iterdir()}
+        == {
+            "checkpoint-3",
+            "checkpoint-8",
+        }
+    )
 
 
 def test_a_folder_that_takes_no_files_is_one_line(run_folder, tmp_path, monkeypatch):
@@ -401,6 +428,15 @@ def test_another_number_of_processes_is_another_run(checkpoints, tmp_path):
         checkpoints.find_newest_checkpoint(tmp_path, RUN | {"processes": 4})
 
 
+def test_copies_of_a_model_may_be_others(checkpoints, load, tmp_path):
+    """Each has all of it. Seals of earlier versions called them processes."""
+    copies = load("run_identity").COPIES
+    run = {name: value for name, value in RUN.items() if name != "processes"} | {copies: 4}
+    for step, before in enumerate((RUN, run | {copies: 2}), start=1):
+        folder = write_checkpoint(tmp_path, step, before)
+        assert checkpoints.find_newest_checkpoint(tmp_path, run) == str(folder)
+
+
 def test_a_disk_without_room_leaves_the_checkpoint_out(checkpoints, tmp_path, monkeypatch, capsys):
     from torch import nn
 
@@ -445,7 +481,7 @@ def describe(leaf: ModuleType, model: Path, rows: list, lora: object = None, **c
     loss_on = changed.pop("loss_on", "all")
     wrapped = Values(dtype="torch.float32", **({"peft_config": {"default": lora}} if lora else {}))
     trainer = Values(args=TrainingArguments(**given | changed), train_dataset=rows, eval_dataset=None, model=wrapped)
-    return leaf.describe_run(trainer, {"seq_len": 16, "loss_on": loss_on}, model, 100)
+    return leaf.describe_run(trainer, {"seq_len": 16, "loss_on": loss_on}, model, "sha256 0", 100)
 
 
 @pytest.fixture

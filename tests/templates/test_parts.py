@@ -65,6 +65,33 @@ def test_a_part_that_is_not_whole_is_made_again(parts, tmp_path, left):
         assert parts.load_parts(files)["n"][:] == list(range(20)) and files[2].read_bytes() == whole
 
 
+def test_one_row_of_many_is_another_hash(parts, tmp_path):
+    """Of what was read: other batches of one part, a selection or another order of its rows change nothing."""
+
+    def hash_rows(key: str, changed: dict | None = None):
+        rows = [{"text": f"row {number}"} for number in range(1000)]
+        for number, row in (changed or {}).items():
+            rows[number] = row
+        schema = pa.schema({"text": pa.string()})
+
+        def read(numbers: range):
+            yield pa.RecordBatch.from_pylist([rows[number] for number in numbers], schema)
+
+        spans = [range(start, start + 100) for start in range(0, 1000, 100)]
+        files, _ = parts.prepare_parts(spans, [100] * 10, read, schema, key, "Reading")
+        return parts.load_parts(files)
+
+    read = hash_rows("first")
+    whole = parts.hash_every_row(read)
+    assert parts.hash_every_row(hash_rows("again")) == whole
+    assert parts.hash_every_row(read.shuffle(seed=1)) == parts.hash_every_row(read.select([5, 1])) == whole
+    changed = {parts.hash_every_row(hash_rows(f"{n}", {n: {"text": text}})) for n, text in ((7, "row 8"), (999, None))}
+    assert len({whole, *changed}) == 3
+    name = next((tmp_path / "cache/prepared/first").glob("*.sha256"))
+    name.unlink()  # as a version that wrote none would leave it
+    assert parts.hash_every_row(hash_rows("first")) == whole and name.exists()
+
+
 def test_the_first_part_that_fails_gives_the_reason_and_the_others_are_kept(parts):
     def fail(part):
         if part in (4, 6):

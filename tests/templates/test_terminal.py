@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+from leaves import FRAGMENTS
 
 pytest.importorskip("transformers")
 
@@ -28,3 +31,26 @@ def test_a_flag_that_is_wrong_or_missing_is_one_line(load, monkeypatch, capsys, 
     with pytest.raises(SystemExit) as ended:
         terminal.parse_flags(parser)
     assert ended.value.code == 2 and capsys.readouterr().err == f"{said}\n"
+
+
+UNREAD = """
+import os, sys
+sys.path.insert(0, sys.argv[1])
+import terminal
+terminal.keep_streams()
+reader, writer = os.pipe()
+os.close(reader)
+os.dup2(writer, 2)
+for line in range(3000):
+    print("a line", line, flush=line % 2 == 0)
+    print("another", file=sys.stderr)
+open(sys.argv[2], "w").write("done")
+"""
+
+
+def test_lines_that_nobody_takes_are_no_error(tmp_path):
+    """A full disk, and a reader that has ended: Python's own streams raise at every line, and again at the end."""
+    done = tmp_path / "done"
+    with Path("/dev/full").open("wb") as full:
+        ended = subprocess.run([sys.executable, "-c", UNREAD, FRAGMENTS, done], stdout=full, check=False, timeout=300)
+    assert done.read_text() == "done" and ended.returncode == 0

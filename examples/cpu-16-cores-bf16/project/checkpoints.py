@@ -16,7 +16,7 @@ from transformers.trainer_callback import TrainerState
 from transformers.trainer_pt_utils import safe_globals
 
 from run_folder import keep_finished_run, list_checkpoints, put_away, rotate_checkpoints
-from run_identity import MAY_CHANGE, MEASURED, list_changes
+from run_identity import COPIES, MAY_CHANGE, MEASURED, list_changes
 from seals import begin_checkpoint, find_damage, has_hashes, read_seal, write_seal
 
 SMALL_FILES_BYTES = 16 << 20
@@ -122,7 +122,7 @@ class FollowArguments(TrainerCallback):
         saved = seal["run"] if seal else {}
         self.run["changes"] = list(saved.get("changes", []))
         changed = list_changes(saved, self.run, MAY_CHANGE)
-        rates = [line for line in changed if not line.startswith("length")]
+        rates = [line for line in changed if not line.startswith(("length", COPIES))]
         if has_ended(state, control):
             if rates:
                 sys.exit(

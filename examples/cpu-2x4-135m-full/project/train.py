@@ -44,6 +44,7 @@ from parallel import (
     measure_peak_of_all,
     shut_down,
 )
+from parts import hash_every_row
 from progress import print_lines
 from run_identity import describe_run
 from run_report import RunReport
@@ -107,7 +108,7 @@ def main() -> None:
     prepare_evaluation(trainer, CONFIG["early_stopping"])
 
     trained_parameters = trainer.model.num_parameters(only_trainable=True)
-    run = describe_run(trainer, CONFIG, source, trained_parameters)
+    run = describe_run(trainer, CONFIG, source, hash_every_row(texts), trained_parameters)
     report = RunReport(run, measure_peak_of_all, partial(describe_evaluation, trainer))
     for callback in (
         PACE,

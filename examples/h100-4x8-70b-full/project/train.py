@@ -37,6 +37,7 @@ from parallel import (
     measure_peak_of_all,
     shut_down,
 )
+from parts import hash_every_row
 from progress import print_lines
 from row_order import LoopReport
 from run_identity import describe_run
@@ -106,7 +107,7 @@ def main() -> None:
 
     trained_parameters = division.count_parameters(model)
     # its checkpoints go on in any number of processes
-    run = describe_run(trainer, CONFIG, source, trained_parameters) | {"processes": "any"}
+    run = describe_run(trainer, CONFIG, source, hash_every_row(texts), trained_parameters) | {"processes": "any"}
     report = LoopReport(run, measure_peak_of_all, partial(describe_evaluation, trainer))
     for callback in (
         PACE,

@@ -5,7 +5,7 @@ import os
 import sys
 import time
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import torch.distributed as dist
@@ -41,7 +41,8 @@ def write_summary(message: str) -> None:
     file = os.environ.get("TORCHELASTIC_ERROR_FILE")
     if file and message:
         failure = {"message": mask_secrets(message), "extraInfo": {"timestamp": str(int(time.time()))}}
-        Path(file).write_text(json.dumps({"message": failure}), encoding="utf-8")
+        with suppress(OSError):  # a full disk: what ends the run is another thing
+            Path(file).write_text(json.dumps({"message": failure}), encoding="utf-8")
     elif file:
         Path(file).unlink(missing_ok=True)
 

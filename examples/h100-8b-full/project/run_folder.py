@@ -24,6 +24,8 @@ REMOVED = "_removed-"
 """Before the name of a checkpoint that is being removed: what a kill leaves of it goes at the next start."""
 HELD: dict[Path, int] = {}
 """Descriptors of the locks of this process, by folder."""
+STAYING: set[Path] = set()
+"""Old checkpoints that cannot be removed: somebody else's, or held by a snapshot."""
 
 
 def claim_folder(folder: Path, model: Path | str) -> None:
@@ -131,16 +133,21 @@ def rotate_checkpoints(folder: Path, last: int, limit: int | None, best: int | N
         if len(kept) < limit:
             kept.add(step)
     for step, path in own.items():
-        if step not in kept and not path.is_symlink():
+        if step not in kept and not path.is_symlink() and path not in STAYING:
             remove_checkpoint(path)
 
 
 def remove_checkpoint(checkpoint: Path) -> None:
-    """All of it or, after a kill, what is no checkpoint any more."""
+    """All of it or, after a kill, what is no checkpoint any more. One that cannot be removed is no reason to end."""
     doomed = checkpoint.with_name(f"{REMOVED}{checkpoint.name}")
     shutil.rmtree(doomed, ignore_errors=True)
-    checkpoint.rename(doomed)
-    shutil.rmtree(doomed)
+    try:
+        checkpoint.rename(doomed)
+    except OSError as error:
+        STAYING.add(checkpoint)
+        print(f"{checkpoint} stays: it cannot be removed ({error.strerror})")
+        return
+    shutil.rmtree(doomed, ignore_errors=True)  # what is open on another node of NFS goes at the next start
 
 
 def is_full(error: OSError) -> bool:

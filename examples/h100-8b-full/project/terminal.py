@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
+from typing import TextIO
 
 from transformers import TextStreamer
 
@@ -47,16 +48,9 @@ def parse_flags(parser: argparse.ArgumentParser) -> argparse.Namespace:
 
 
 def open_streams() -> None:
-    """One that is closed (`<&-`) is None, and its number goes to the next file that is opened, into which others then
-    write. Where nobody reads what is printed any more (`| head -1`), the program ends, which is no error of it."""
-    for number, name in enumerate(("stdin", "stdout", "stderr")):
-        if getattr(sys, name) is None:
-            null = os.open(os.devnull, os.O_RDWR)
-            if not is_open(number):
-                os.dup2(null, number)
-            setattr(sys, name, os.fdopen(null, "w" if number else "r"))
-    if sys.stderr is sys.__stderr__:
-        sys.stderr = Log(sys.stderr.buffer, encoding="utf-8", errors="backslashreplace", line_buffering=True)
+    """Where nobody reads what is printed any more (`| head -1`), the program ends, which is no error of it."""
+    open_closed()
+    sys.stderr = keep_open(sys.stderr, sys.__stderr__)
     show = sys.excepthook
 
     def show_unless_unread(kind, error, trace) -> None:
@@ -65,6 +59,34 @@ def open_streams() -> None:
 
     sys.excepthook = show_unless_unread
     atexit.register(drop_unread)  # what is still to be written then
+
+
+def keep_streams() -> None:
+    """What is printed is not the work: that goes on where a log takes no more lines, for its disk is full, or for the
+    `tee` that writes it went with Ctrl-C, which asks this program to save."""
+    open_closed()
+    sys.stdout, sys.stderr = keep_open(sys.stdout, sys.__stdout__), keep_open(sys.stderr, sys.__stderr__)
+
+
+def open_closed() -> None:
+    """A stream that is closed (`<&-`) is None, and its number goes to the next file that is opened, into which others
+    then write."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            null = os.open(os.devnull, os.O_RDWR)
+            if not is_open(number):
+                os.dup2(null, number)
+            setattr(sys, name, os.fdopen(null, "w" if number else "r"))
+
+
+def keep_open(stream: TextIO, original: TextIO | None) -> TextIO:
+    """As a ``Log``, unless somebody has put another in its place."""
+    if stream is not original or not isinstance(stream, io.TextIOWrapper):
+        return stream
+    with suppress(OSError):
+        stream.flush()
+    file = os.fdopen(stream.fileno(), "wb", closefd=False)
+    return Log(file, encoding=stream.encoding, errors="backslashreplace", line_buffering=stream.line_buffering)
 
 
 def is_open(number: int) -> bool:
@@ -76,7 +98,7 @@ def is_open(number: int) -> bool:
 
 
 class Log(io.TextIOWrapper):
-    """Standard error, as long as somebody reads it. Its end is none of the work, and tqdm waits for itself for ever
+    """A stream, as long as it takes what is written. Its end is none of the work, and tqdm waits for itself for ever
     where its bar cannot be written."""
 
     def write(self, text: str) -> int:

@@ -14,10 +14,12 @@ from transformers.trainer_utils import SaveStrategy
 
 from masking import mask_messages
 from seals import cancel_checkpoint
+from terminal import keep_streams
 
 
 def run_main(main: Callable[[], None]) -> None:
     """A line in place of a traceback for what lies outside: a full disk, a denied model, Ctrl-C before step 1."""
+    keep_streams()
     mask_messages()
     signal.signal(signal.SIGINT, signal.default_int_handler)  # the imports are over
     try:
@@ -73,8 +75,9 @@ class SaveOnSignal(TrainerCallback):
             signal.signal(signal.SIGHUP, self.leave_and_stop)
 
     def request_stop(self, signum, frame):
-        signal.signal(signum, signal.SIG_DFL)  # a second one ends it at once
-        self.requested = signum
+        if signum == signal.SIGINT:
+            signal.signal(signum, signal.SIG_DFL)  # a second one ends it at once. SIGTERM comes twice of itself, ...
+        self.requested = signum  # ... to the group and to the process, or ahead of a time limit and at it
 
     def leave_and_stop(self, signum, frame):
         """The shell and the system may both send it."""

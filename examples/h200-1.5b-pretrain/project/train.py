@@ -41,6 +41,7 @@ from finished_runs import record_run
 from first_step import CheckFirstStep
 from machine import check_machine, peak_memory
 from model_card import write_model_card
+from parts import hash_every_row
 from progress import print_lines
 from run_folder import claim_folder
 from run_identity import describe_run
@@ -98,7 +99,7 @@ def main() -> None:
     prepare_evaluation(trainer, CONFIG["early_stopping"])
 
     trained_parameters = trainer.model.num_parameters(only_trainable=True)
-    run = describe_run(trainer, CONFIG, source, trained_parameters)
+    run = describe_run(trainer, CONFIG, source, hash_every_row(texts), trained_parameters)
     report = RunReport(run, peak_memory, partial(describe_evaluation, trainer))
     seal = SealCheckpoints(run, report.write_figures)
     for callback in (CheckFirstStep(trainer, CONFIG, explain_refusal), SaveOnSignal(), seal, StopOnBadLoss()):

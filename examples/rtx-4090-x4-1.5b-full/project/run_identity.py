@@ -10,7 +10,9 @@ from pathlib import Path
 from huggingface_hub import try_to_load_from_cache
 from transformers import Trainer
 
-MAY_CHANGE = ("learning rate", "warmup", "length")
+COPIES = "copies of the model"
+"""Processes that have all of it: others go on with what one of them saved, as they draw rows in one order."""
+MAY_CHANGE = ("learning rate", "warmup", "length", COPIES)
 """What a run may go on with that began with another value; that is printed, and stands in the model's README.md."""
 MEASURED = "best model by"
 """May change too: numbers of another metric, or of other rows, say nothing of which model is better."""
@@ -18,20 +20,21 @@ LATER = (
     MEASURED,
     *("processes", "Adam", "weight decay", "schedule", *MAY_CHANGE, "learned from", "data order", "gradient clipping"),
     *("label smoothing", "NEFTune", "optimizer arguments", "LoRA", "config of the model", "weights of the model"),
-    "loss of the routers",
+    *("loss of the routers", "every row"),
 )
 """What seals of earlier versions leave out."""
 SAMPLES = 4096
 """Tensors of the base weights that are looked into, and bytes of each: a second on a cold network disk."""
 
 
-def describe_run(trainer: Trainer, config: dict, model: str | Path, trained_parameters: int) -> dict:
-    """``model`` is the folder, config.json or hub id that training began with."""
+def describe_run(trainer: Trainer, config: dict, model: str | Path, rows_hash: str, trained_parameters: int) -> dict:
+    """``model`` is the folder, config.json or hub id that training began with, ``rows_hash`` that of all its data."""
     args, dataset = trainer.args, trainer.train_dataset
     data_seed = args.seed if args.data_seed is None else args.data_seed
     optim_args = " ".join(filter(None, (args.optim_args, describe_plainly(args.optim_target_modules))))
     return {
         "data": describe_rows(dataset),
+        "every row": rows_hash,
         "learned from": config.get("loss_on", "all"),
         "sequence length": config["seq_len"],
         "global batch": args.train_batch_size * args.gradient_accumulation_steps * args.world_size,
@@ -50,7 +53,7 @@ def describe_run(trainer: Trainer, config: dict, model: str | Path, trained_para
         **({"loss of the routers": f"times {trainer.router_aux_loss_coef:g}"} if "router_loss" in config else {}),
         "schedule": f"{args.lr_scheduler_type.value} {args.lr_scheduler_kwargs or ''}".strip(),
         "seed": args.seed,
-        "processes": args.world_size,
+        **({COPIES: args.world_size} if has_whole_states(trainer) else {"processes": args.world_size}),
         "learning rate": args.learning_rate,
         "weight decay": args.weight_decay,
         "warmup": args.warmup_steps,
@@ -58,6 +61,12 @@ def describe_run(trainer: Trainer, config: dict, model: str | Path, trained_para
         MEASURED: describe_measure(args, trainer.eval_dataset),
         "changes": [],
     }
+
+
+def has_whole_states(trainer: Trainer) -> bool:
+    """Whether each process saves and reads all weights and optimizer states: not where a library divides them."""
+    divided = ("is_fsdp_enabled", "is_deepspeed_enabled")
+    return not any(getattr(trainer, name, True) for name in divided)  # a loop of its own says itself who goes on
 
 
 def describe_rows(rows) -> str:
@@ -69,6 +78,7 @@ def describe_rows(rows) -> str:
 def describe_measure(args, rows) -> str:
     if rows is None or args.metric_for_best_model is None:
         return "none"
+    rows = getattr(rows, "rows", rows)  # without those that fill the last batch of several processes
     return (
         f"{'largest' if args.greater_is_better else 'smallest'} {args.metric_for_best_model} of {describe_rows(rows)}"
     )

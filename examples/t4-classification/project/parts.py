@@ -4,6 +4,7 @@ A run that is killed loses the parts that were being written, and the next one m
 cache of `datasets`, under a key of what they are made of.
 """
 
+import hashlib
 import multiprocessing
 import os
 import signal
@@ -93,9 +94,16 @@ def is_whole(file: Path) -> bool:
     try:
         with file.open("rb") as stream:
             stream.seek(-len(END), os.SEEK_END)
-            return stream.read() == END
+            return stream.read() == END and name_hash(file).is_file()
     except OSError:  # not there, or shorter than its end
         return False
+
+
+def hash_every_row(dataset: Dataset) -> str:
+    """Of all that was read, whichever of it ``dataset`` still has. Each part was hashed as it was written."""
+    files = [name_hash(Path(row["filename"])) for row in dataset.cache_files]
+    hashes = [file.read_text(encoding="utf-8") for file in files if file.is_file()]  # a shuffled order has none
+    return f"sha256 {hashlib.sha256(''.join(hashes).encode()).hexdigest()[:16]}"
 
 
 def make_folder(folder: Path) -> None:
@@ -150,10 +158,17 @@ def write_part(file: Path, batches: Batches, schema: pa.Schema) -> None:
     """A file that is there once it is complete, and beside it, where rows are left out, how many."""
     draft = file.with_suffix(f".{uuid.uuid4().hex}.tmp")  # containers that share a cache have processes of one number
     try:
+        value = hashlib.sha256()
         with pa.OSFile(str(draft), "wb") as sink, pa.ipc.new_stream(sink, schema) as writer:
-            left_out = yield_to(writer.write_batch, batches)
+
+            def write_batch(batch: pa.RecordBatch) -> None:
+                add_to_hash(value, batch)
+                writer.write_batch(batch)
+
+            left_out = yield_to(write_batch, batches)
         if left_out:
             name_left_out(file).write_text(str(left_out), encoding="utf-8")
+        name_hash(file).write_text(value.hexdigest(), encoding="utf-8")
         if not is_whole(file):  # made by another run beside: what is made of it is kept under its time of writing
             draft.replace(file)
     except OSError as error:
@@ -162,8 +177,18 @@ def write_part(file: Path, batches: Batches, schema: pa.Schema) -> None:
         draft.unlink(missing_ok=True)
 
 
+def add_to_hash(value, batch: pa.RecordBatch) -> None:
+    """What its rows hold, and not how a version of Arrow writes them to a file."""
+    for buffer in (buffer for column in batch.columns for buffer in column.buffers()):
+        value.update(b"none" if buffer is None else buffer)
+
+
 def name_left_out(file: Path) -> Path:
     return file.with_suffix(".left-out")
+
+
+def name_hash(file: Path) -> Path:
+    return file.with_suffix(".sha256")
 
 
 def read_left_out(file: Path) -> int:

@@ -241,6 +241,12 @@ class Execution:
         return self.autocast_dtype or self.weights_dtype
 
     @property
+    def shares_casts(self) -> bool:
+        """Whether the micro-batches of a step have one 16-bit copy of each weight between them (division/pipeline.py): a stage whose
+        blocks are computed again has them block by block."""
+        return self.own_loop and self.pp > 1 and not self.checkpoint_every
+
+    @property
     def compute_dtype(self) -> str:
         """Of what is between them: 8 bits are of products alone (Transformer Engine, torchao.float8)."""
         dtype = self.product_dtype

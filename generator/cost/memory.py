@@ -15,7 +15,7 @@ from generator.cost.lengths import count_held_tokens
 from generator.cost.loss import compute_loss_bytes
 from generator.cost.shape import Shape
 from generator.cost.sharding import divides_attention, keeps_checkpointed_inputs
-from generator.cost.stages import count_kept_layers, count_under_way
+from generator.cost.stages import compute_most_layers_share, count_kept_layers, count_under_way
 from generator.cost.static_memory import StaticMemory, ties_head
 from generator.cost.weights import PLAIN, count_packed_params, name_stored_source
 
@@ -79,13 +79,14 @@ def compute_training_moments(shape: Shape, run: Execution, static: StaticMemory)
     beside_loss = kept / count_under_way(run) if run.own_loop else kept
     predicted = tokens * run.tp if run.own_loop else tokens
     loss = compute_loss_bytes(shape, run, predicted, block.residual_bytes, block.compute_bytes)
+    casts = compute_kept_casts(shape, run, static, kept_whole)
     saved_head = static.cast_head if run.loss_kernel == "plain" else 0.0  # other losses cast it again as they need it
     moments = {
         "loss": {
             **steady,
             # no block is in use between the passes
             "gathered weights": static.gathered_ends,
-            "cast weights": static.cast_block * kept_whole + saved_head,
+            "cast weights": casts + saved_head,
             "gradients": carried,
             "kept activations": beside_loss,
             "adapted experts": static.adapted_experts * kept_whole,
@@ -95,7 +96,7 @@ def compute_training_moments(shape: Shape, run: Execution, static: StaticMemory)
         "last block": {
             **steady,
             "gathered weights": static.gathered_ends + c.FSDP_LIVE_BLOCKS * static.gathered_block,
-            "cast weights": static.cast_block * max(kept_whole, 1.0),
+            "cast weights": max(casts, static.cast_block),
             # the output layer's comes first, before any block's
             "gradients": max(carried, static.head_gradient),
             "kept activations": kept + returned,
@@ -108,7 +109,7 @@ def compute_training_moments(shape: Shape, run: Execution, static: StaticMemory)
             **steady,
             # there is no block after it to prefetch
             "gathered weights": static.gathered_ends + static.gathered_block,
-            "cast weights": static.cast_block,
+            "cast weights": casts if run.shares_casts else static.cast_block,
             # the embedding's comes last, when nothing of the blocks is left
             "gradients": max(carried, count_waiting_gradients(run, static)),
             "kept activations": returned,
@@ -138,6 +139,16 @@ def compute_training_moments(shape: Shape, run: Execution, static: StaticMemory)
     if keeps_checkpointed_inputs(run):  # each with its gradient; that of the first block is in the block itself
         moments["first block"]["kept activations"] = tokens * 2 * (recomputed - 1) * block.kept
     return moments
+
+
+def compute_kept_casts(shape: Shape, run: Execution, static: StaticMemory, kept_whole: float) -> float:
+    """Bytes of the 16-bit copies that the backward pass reads of blocks that keep everything. Of experts each micro-batch that a
+    stage has under way has its own."""
+    if not run.shares_casts:
+        return static.cast_block * kept_whole
+    layers = shape.layers / run.pp * compute_most_layers_share(shape, run)
+    linear = static.cast_block - static.cast_experts
+    return linear * layers + static.cast_experts * count_kept_layers(shape, run)
 
 
 def count_waiting_gradients(run: Execution, static: StaticMemory) -> float:

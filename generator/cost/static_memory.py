@@ -62,6 +62,8 @@ class StaticMemory(NamedTuple):
     """16-bit copies of the weights that autocast makes in a forward pass, and keeps until it ends"""
     cast_block: float
     """those of one block: what the backward pass needs of them where it computes the block again"""
+    cast_experts: float
+    """of those of one block, what is experts that are multiplied as groups: autocast's cache has no part in them"""
     cast_head: float
     """the output layer's"""
     dequantized: float
@@ -185,6 +187,7 @@ def compute_static_memory(shape: Shape, run: Execution, block: BlockActivations 
         summed_at_once=compute_summed_bytes(shape, run, fullest_trained * trained, each.trained),
         cast_weights=cast.kept,
         cast_block=cast.block,
+        cast_experts=cast.experts,
         cast_head=cast.head,
         dequantized=compute_dequantized_bytes(shape, run) + compute_norm_bytes(shape, run),
         adapted_experts=compute_adapted_experts(shape, run),
@@ -281,10 +284,11 @@ def ties_head(shape: Shape) -> bool:
 
 
 class CastCopies(NamedTuple):
-    """Bytes of autocast's 16-bit copies of trained weights: one block's, the output layer's, and of all what is kept until the
-    forward pass ends."""
+    """Bytes of autocast's 16-bit copies of trained weights: one block's, of that its experts', the output layer's, and of all what is
+    kept until the forward pass ends."""
 
     block: float
+    experts: float
     head: float
     kept: float
 
@@ -295,12 +299,12 @@ def compute_cast_copies(shape: Shape, run: Execution) -> CastCopies:
     compute = BYTES[run.compute_dtype]
     casts = run.autocast_dtype and BYTES[run.weights_dtype] > compute and run.train == "full"
     if not casts or run.sharding.divides_weights or mixes_in_16_bits(run):
-        return CastCopies(0.0, 0.0, 0.0)
+        return CastCopies(0.0, 0.0, 0.0, 0.0)
     # grouped products are not on autocast's list: expert_products.py casts them as it would, and its cache has no part in them
     grouped = 0.0 if run.expert_loop or shape.every_expert else shape.expert_params
     here = compute / run.tp
     cached = (shape.block_params - grouped) * shape.layers / run.pp + shape.head_params if run.autocast_cache else 0.0
-    return CastCopies(shape.block_params * here, shape.head_params * here, cached * here)
+    return CastCopies(shape.block_params * here, grouped * here, shape.head_params * here, cached * here)
 
 
 def compute_adapted_experts(shape: Shape, run: Execution) -> float:

@@ -33,7 +33,7 @@ def expect_first_step(plan: Plan, parallel: ParallelRecord | None) -> FirstStepR
         device=ABSENT if parallel or case.portable else case.vendor.torch_device,
         **expect_attention(plan),
         experts=run.compute_dtype if groups_experts(case.model) else ABSENT,
-        cached_casts=ABSENT if run.autocast_cache or run.attention != "sdpa" else False,
+        cached_casts=ABSENT if run.autocast_cache or run.shares_casts or run.attention != "sdpa" else False,
         shared_tokens=run.shared_tokens or ABSENT,
         gib=round_floats(expect_gib(plan)),
     )

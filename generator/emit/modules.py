@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from generator.case.layout import Layout
+from generator.case.strategies import STRATEGIES
 from generator.case.tasks import find_task
 from generator.case.workload import computes_rows
 from generator.emit.compilers import NVCC
@@ -133,7 +134,7 @@ def list_training_modules(project: ProjectPart, edits: Edits, parallel: Parallel
         modules |= {name: name for name in SEARCH}
     if project.adapter:
         modules |= {"merge": "merge", "stop_tokens": "stop_tokens"}
-    if project.adapter and reads_model_whole(parallel) and not find_task(project.task).classifies:
+    if project.adapter and reads_model_whole(parallel):
         modules["untrained_tokens"] = "untrained_tokens"
     if project.task == "sft" and has_all_weights:
         modules["answers"] = "answers"
@@ -146,8 +147,11 @@ def list_training_modules(project: ProjectPart, edits: Edits, parallel: Parallel
 
 
 def reads_model_whole(parallel: ParallelRecord | None) -> bool:
-    """Whether the first process has all of the model before it is divided: DeepSpeed, a loop, and FSDP2 at load have parts from the start."""
-    return parallel is None or not (parallel.deepspeed or parallel.at_load or parallel.loop is not ABSENT)
+    """Whether the first process has all of the model before it is divided: ZeRO-3, a loop, and FSDP2 at load have parts from the start."""
+    if parallel is None:
+        return True
+    row = STRATEGIES[parallel.strategy]
+    return not ((row.by_deepspeed and row.divides_weights) or parallel.at_load or parallel.loop is not ABSENT)
 
 
 def list_data_modules(project: ProjectPart) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -12,8 +13,18 @@ pytest.importorskip("peft")
 import peft
 import torch
 from leaves import load_leaf
-from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForSequenceClassification,
+    LlamaConfig,
+    LlamaForCausalLM,
+)
 
+from generator.case.request import Request
+from generator.pipeline import document_request
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 SIZES = {
     "hidden_size": 16,
     "intermediate_size": 32,
@@ -54,6 +65,31 @@ def test_one_process_says_it(capsys, monkeypatch):
     assert not find_advice(model.to("meta"), capsys, [300]), "under FSDP2 the others load no weights of their own"
 
 
+@pytest.mark.parametrize("kind", ["bert", "llama"])
+def test_what_a_classifier_is_advised_trains_these_rows_and_classifies_and_merges(tmp_path, capsys, kind):
+    """It has no output embeddings, and a head of its own that PEFT trains and saves."""
+    torch.manual_seed(0)
+    config = AutoConfig.for_model(kind, **SIZES, num_labels=3, pad_token_id=0)
+    base = AutoModelForSequenceClassification.from_config(config)
+    base.resize_token_embeddings(302)
+    base.save_pretrained(tmp_path / "base")
+    tokens = torch.tensor([[5, 300, 8, 301]])
+    indices = ast.literal_eval(find_advice(base, capsys, tokens[0].tolist()).partition("trainable_token_indices: ")[2])
+    assert indices == [300, 301]
+    adapter = peft.LoraConfig(task_type="SEQ_CLS", target_modules="all-linear", trainable_token_indices=indices)
+    model = peft.get_peft_model(base, adapter)
+    optimizer = torch.optim.AdamW([weight for weight in model.parameters() if weight.requires_grad], lr=0.1)
+    for _ in range(3):
+        model(tokens, labels=torch.tensor([1])).loss.backward()
+        optimizer.step()
+    model.eval().save_pretrained(tmp_path / "run")
+    loaded = AutoModelForSequenceClassification.from_pretrained(tmp_path / "base")
+    load_leaf("loaded_weights").load_adapter(loaded, tmp_path / "run")
+    trained = model(tokens).logits
+    assert torch.allclose(loaded.eval()(tokens).logits, trained, atol=1e-6)
+    assert torch.allclose(model.merge_and_unload()(tokens).logits, trained, atol=1e-5)
+
+
 @pytest.mark.parametrize("tied", [True, False])
 def test_what_is_advised_trains_these_rows_and_infers_and_merges(tmp_path, capsys, tied):
     """An adapter whose head is the embedding has the rows once, and infer.py missed those of the head."""
@@ -79,3 +115,21 @@ def test_what_is_advised_trains_these_rows_and_infers_and_merges(tmp_path, capsy
     assert torch.allclose(loaded.eval()(tokens).logits, model(tokens).logits, atol=1e-6)
     trained = model(tokens).logits
     assert torch.allclose(model.merge_and_unload()(tokens).logits, trained, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("task", "parallelism", "names"),
+    [
+        ("sft", "ddp", True),
+        ("sft", "zero2", True),
+        ("sft", "zero3", False),
+        ("sft", "tensor", False),
+        ("text-classification", "ddp", True),
+    ],
+)
+def test_a_project_looks_for_them_where_its_first_process_has_the_whole_model(task, parallelism, names):
+    asked = Request(
+        model="meta-llama/Llama-3.1-8B", config=str(EXAMPLES / "models/llama-3.1-8b.json"), hardware="2xh100-sxm-80gb",
+        data="HuggingFaceH4/no_robots", task=task, train="lora", pins=(("parallelism", parallelism),), offline=True,
+    )  # fmt: skip
+    assert ("untrained_tokens" in document_request(asked, name="p").modules) == names

@@ -210,6 +210,7 @@ SETS = {
     "use_cpu": ("device", "kernel"),
     "bf16": ("kernel", "cached_casts", "experts"),
     "fp16": ("kernel", "cached_casts", "experts"),
+    "activation_checkpointing": ("cached_casts",),  # stages of a pipeline share copies where nothing is computed again
     "deepspeed": ("trained", "frozen", "gradients", "states", "experts"),
     "fsdp": ("trained", "frozen", "gradients", "states", "experts"),
 }

@@ -34,10 +34,12 @@ class Stage(nn.Module):
         super().__init__()
         self.base, self.head = model.model, model.lm_head
         self.device_type, self.bf16, self.is_first, self.is_last = args.device.type, args.bf16, is_first, is_last
+        self.shares_casts = not args.activation_checkpointing
 
     def forward(self, states: torch.Tensor) -> torch.Tensor:
         """Token ids on the first stage, hidden states on the others; logits from the last."""
-        with torch.autocast(self.device_type, torch.bfloat16, enabled=self.bf16):
+        # to the end of the step: else each micro-batch keeps 16-bit copies of all weights for its backward pass
+        with torch.autocast(self.device_type, torch.bfloat16, enabled=self.bf16, cache_enabled=self.shares_casts):
             hidden = self.base.embed_tokens(states) if self.is_first else states
             count = hidden.shape[1] * (1 if self.is_first else self.parts)
             positions = torch.arange(count, device=hidden.device)[None]

@@ -15,12 +15,16 @@ def find_stretched_positions(config: Mapping) -> int | None:
     config/model.py: "YaRN variants leave max_position_embeddings already scaled").
     """
     text, scaling = read_scaling(config)
-    factor, original = scaling.get("factor"), scaling.get("original_max_position_embeddings")
-    stated = text.get("max_position_embeddings")
-    numbers = all(isinstance(value, Real) and math.isfinite(value) for value in (factor, original, stated))
-    if name_kind(scaling) != "yarn" or not numbers or factor * original <= stated:
+    stated = (
+        scaling.get("factor"),
+        scaling.get("original_max_position_embeddings"),
+        text.get("max_position_embeddings"),
+    )
+    numbers = [float(value) for value in stated if isinstance(value, Real) and math.isfinite(value)]
+    if name_kind(scaling) != "yarn" or len(numbers) < len(stated):
         return None
-    return int(factor * original)
+    factor, original, positions = numbers
+    return int(factor * original) if factor * original > positions else None
 
 
 def find_rotation(config: Mapping) -> str | None:

@@ -10,6 +10,7 @@ from generator.case.layout import Layout
 from generator.case.limits import ServingLimits
 from generator.case.stacks import list_builds, parse_version
 from generator.errors import UsageError
+from generator.model import ModelSpec
 from generator.techniques.base import Technique, list_axes
 from generator.techniques.edits import Edits
 from generator.techniques.traits import Trait
@@ -29,7 +30,9 @@ class Engine(Technique):
     templates/fragments/engines. ``conversion`` is the role of the environment that makes its weights, "" where it reads the
     model's own files; ``model_types`` those that it can convert, none: every decoder. ``command`` are the words that start its own
     OpenAI-compatible server, none where the project's server.py is in front of it. ``checkpoints`` are the methods (quant_method of
-    config.json) whose packed weights it runs, ``adapters`` the forms of adapters that it takes beside a model. ``imports`` are the
+    config.json) whose packed weights it runs, ``rotations`` the kinds of rotary embeddings that it turns as Transformers does, beside
+    plain ones (None: all), by type of model where "" stands for others, ``windowed`` the types
+    whose windows it keeps to (None: all), ``adapters`` the forms of adapters that it takes beside a model. ``imports`` are the
     modules of templates/fragments/serving that its engine.py imports, ``of_copies`` those that its server takes where it runs copies of
     the model, ``starts_processes`` whether it computes in processes of its own,
     which a job must not leave behind. ``flag_reasons``: by flag of its own server, why it has its value.
@@ -43,6 +46,8 @@ class Engine(Technique):
     conversion: ClassVar[str] = ""
     model_types: ClassVar[frozenset[str]] = frozenset()
     command: ClassVar[tuple[str, ...]] = ()
+    rotations: ClassVar[Mapping[str, frozenset[str]] | None] = None
+    windowed: ClassVar[frozenset[str] | None] = None
     checkpoints: ClassVar[frozenset[str]] = frozenset()
     adapters: ClassVar[frozenset[str]] = frozenset()
     imports: ClassVar[tuple[str, ...]] = ("engine_thread",)
@@ -70,7 +75,21 @@ class Engine(Technique):
             return f"the checkpoint is quantized ({case.model.quantization}), and of such it runs {ways}"
         if self.model_types and case.model.model_type not in self.model_types:
             return f"its converter knows no models of type {case.model.model_type}"
-        return None
+        return self.explain_window(case.model) or self.explain_rotation(case.model)
+
+    def explain_window(self, model: ModelSpec) -> str | None:
+        """Why it would not read a prompt that is longer than what layers of the model see, or ``None``."""
+        if self.windowed is None or model.model_type in self.windowed or not model.shortest_window:
+            return None
+        return f"it does not keep to the window of the layers of models of type {model.model_type} ({model.shortest_window} tokens)"
+
+    def explain_rotation(self, model: ModelSpec) -> str | None:
+        """Why it would turn queries and keys otherwise than the model, or ``None``."""
+        if self.rotations is None or not model.rotation:
+            return None
+        if model.rotation in self.rotations.get(model.model_type, self.rotations.get("", frozenset())):
+            return None
+        return f"its converter does not write the rotary embeddings of models of type {model.model_type} that are scaled ({model.rotation})"
 
     def list_checkpoints(self, case: Case) -> frozenset[str]:
         """Of ``checkpoints``, those that it runs on the device."""

@@ -1,3 +1,5 @@
+from typing import ClassVar
+
 from generator.techniques.base import Published
 from generator.techniques.engines import CpuEngine
 from generator.techniques.traits import Trait
@@ -20,11 +22,17 @@ class OnnxruntimeGenai(CpuEngine):
     provides = frozenset({Trait.PACKS_8_BITS, Trait.PACKS_4_BITS})
     model_types = frozenset(
         [
-            *("gemma", "gemma2", "gemma3_text", "granite", "internlm2", "lfm2", "llama", "mistral", "nemotron", "olmo"),
+            *("gemma", "gemma2", "granite", "internlm2", "lfm2", "llama", "mistral", "nemotron", "olmo"),
             *("phi", "phi3", "qwen2", "qwen3", "smollm3"),
         ]
     )
-    """text models of onnxruntime_genai 0.18's models/builder.py"""
+    """text models of onnxruntime_genai 0.18's models/builder.py; that of Gemma 3 reads a name that Transformers 5 keeps by kind of layer
+    ("rope_type")"""
+    windowed = frozenset({"gemma2"})
+    """Mistral's prompts that are longer than its window are answered otherwise (0.18)"""
+    rotations: ClassVar = {"llama": frozenset({"llama3"})}
+    """its builder leaves others out without a word (LlamaModel.make_rope_init: yarn, linear and longrope of a Llama answered otherwise), or
+    does not end (yarn of a Qwen2)"""
     evidence = (
         Published(
             "https://onnxruntime.ai/docs/genai/",

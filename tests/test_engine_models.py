@@ -14,7 +14,7 @@ ENGINES = {engine.name: engine for engine in list_engines()}
 KINDS = {
     "ctranslate2": {"linear"},
     "onnxruntime-genai": {"llama3"},
-    "openvino-genai": {"linear", "llama3", "longrope", "yarn"},
+    "openvino-genai": {"linear", "llama3", "yarn"},
     "llama-cpp": {"linear", "llama3", "yarn", "longrope", "dynamic"},
 }
 
@@ -44,7 +44,10 @@ def test_a_window_that_an_engine_does_not_keep_to(engine):
 
 @pytest.mark.parametrize(
     ("engine", "model_type"),
-    [*(("ctranslate2", name) for name in ("gemma2", "gemma3_text", "phi3")), ("onnxruntime-genai", "gemma3_text")],
+    [
+        *(("ctranslate2", name) for name in ("gemma2", "gemma3_text", "phi3")),
+        *(("onnxruntime-genai", name) for name in ("gemma3_text", "smollm3")),
+    ],
 )
 def test_types_whose_conversion_ends_or_answers_otherwise(engine, model_type):
     assert "its converter knows no models of type" in explain(engine, model_type=model_type)

@@ -23,11 +23,11 @@ class OnnxruntimeGenai(CpuEngine):
     model_types = frozenset(
         [
             *("gemma", "gemma2", "granite", "internlm2", "lfm2", "llama", "mistral", "nemotron", "olmo"),
-            *("phi", "phi3", "qwen2", "qwen3", "smollm3"),
+            *("phi", "phi3", "qwen2", "qwen3"),
         ]
     )
     """text models of onnxruntime_genai 0.18's models/builder.py; that of Gemma 3 reads a name that Transformers 5 keeps by kind of layer
-    ("rope_type")"""
+    ("rope_type"), and it ends on SmolLM3's layers without rotary embeddings"""
     windowed = frozenset({"gemma2"})
     """Mistral's prompts that are longer than its window are answered otherwise (0.18)"""
     rotations: ClassVar = {"llama": frozenset({"llama3"})}

@@ -51,15 +51,16 @@ def test_leaves_hold_no_template_language():
             "OSError: .*No space left on device: '/runs/run.json'",
         ),
         (OSError("owner/model is gated.\n\nAsk for access."), "OSError: owner/model is gated. Ask for access."),
+        (RuntimeError("DataLoader worker (pid 7) is killed by signal: Killed. "), "Killed..*fewer of them"),
         (KeyboardInterrupt(), "130"),
     ],
-    ids=["full disk", "hub", "Ctrl-C"],
+    ids=["full disk", "hub", "worker", "Ctrl-C"],
 )
 def test_what_lies_outside_is_a_line(load, error, code):
     def main():
         raise error
 
-    with pytest.raises(SystemExit, match=code):
+    with pytest.raises(SystemExit, match=f"(?s){code}"):
         load("stopping").run_main(main)
 
 

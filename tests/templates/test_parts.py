@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import os
@@ -90,6 +91,29 @@ def test_one_row_of_many_is_another_hash(parts, tmp_path):
     name = next((tmp_path / "cache/prepared/first").glob("*.sha256"))
     name.unlink()  # as a version that wrote none would leave it
     assert parts.hash_every_row(hash_rows("first")) == whole and name.exists()
+
+
+def test_a_column_that_no_row_has_changes_no_hash(parts):
+    """Rows are columns, lists and structs; a later version may have more of them."""
+
+    def hash_column(rows: list, kind: pa.DataType) -> str:
+        value = hashlib.sha256()
+        parts.add_to_hash(value, pa.array(rows, kind))
+        return value.hexdigest()
+
+    turn = {"role": pa.string(), "content": pa.string()}
+    before, after = (pa.list_(pa.struct(list(t.items()))) for t in (turn, turn | {"further": pa.string()}))
+    rows = [[{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}], [], [{"role": "c"}]]
+    assert hash_column([None, None], pa.string()) == hash_column([], before) == hashlib.sha256().hexdigest()
+    assert hash_column(rows, before) == hash_column(rows, after)
+    other = json.loads(json.dumps(rows))
+    other[0][1]["content"] = "c"
+    longer = [[*rows[0], rows[2][0]], [], []]
+    further = [[{**rows[0][0], "further": "x"}, rows[0][1]], *rows[1:]]
+    hashes = {
+        hash_column(many, kind) for many, kind in ((rows, after), (other, after), (longer, after), (further, after))
+    }
+    assert len(hashes) == 4
 
 
 def test_the_first_part_that_fails_gives_the_reason_and_the_others_are_kept(parts):

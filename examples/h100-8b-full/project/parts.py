@@ -162,7 +162,8 @@ def write_part(file: Path, batches: Batches, schema: pa.Schema) -> None:
         with pa.OSFile(str(draft), "wb") as sink, pa.ipc.new_stream(sink, schema) as writer:
 
             def write_batch(batch: pa.RecordBatch) -> None:
-                add_to_hash(value, batch)
+                for column in batch.columns:
+                    add_to_hash(value, column)
                 writer.write_batch(batch)
 
             left_out = yield_to(write_batch, batches)
@@ -177,10 +178,18 @@ def write_part(file: Path, batches: Batches, schema: pa.Schema) -> None:
         draft.unlink(missing_ok=True)
 
 
-def add_to_hash(value, batch: pa.RecordBatch) -> None:
-    """What its rows hold, and not how a version of Arrow writes them to a file."""
-    for buffer in (buffer for column in batch.columns for buffer in column.buffers()):
+def add_to_hash(value, array: pa.Array) -> None:
+    """What it holds, and not how a version of Arrow writes that to a file. A column, or a field of it, that no row has
+    adds nothing: a later version of this project may have more of them, and goes on with the runs of this one."""
+    if array.null_count == len(array):
+        return
+    is_struct, is_list = pa.types.is_struct(array.type), pa.types.is_list(array.type)
+    own = 1 if is_struct else 2 if is_list else 3  # buffers; those of what is nested follow
+    for buffer in array.buffers()[:own]:
         value.update(b"none" if buffer is None else buffer)
+    fields = array.type.num_fields if is_struct else 0
+    for child in [array.values] if is_list else [array.field(number) for number in range(fields)]:
+        add_to_hash(value, child)
 
 
 def name_left_out(file: Path) -> Path:

@@ -31,6 +31,9 @@ def run_main(main: Callable[[], None]) -> None:
         if is_disk_full(error):
             advice = "What was saved before is complete: free some space and run again."
             sys.exit(f"{line}\nThe disk is full, or it fails. {advice}")
+        if WORKER in str(error):  # raised by a signal, in whatever line was at work
+            advice = "What was saved before is complete: run again, with fewer of them (--dataloader_num_workers)."
+            sys.exit(f"{line}\nA process that reads rows is gone: out of memory? {advice}")
         if not isinstance(error, OSError):
             raise
         sys.exit(line)
@@ -45,6 +48,8 @@ def is_disk_full(error: BaseException | None) -> bool:
     return False
 
 
+WORKER = "DataLoader worker (pid"
+"""In PyTorch's message about one that was killed; an error of the rows themselves has another, and its traceback."""
 FULL = (
     os.strerror(errno.ENOSPC),
     os.strerror(errno.EDQUOT),

@@ -46,7 +46,7 @@ def test_a_window_that_an_engine_does_not_keep_to(engine):
     ("engine", "model_type"),
     [
         *(("ctranslate2", name) for name in ("gemma2", "gemma3_text", "phi3")),
-        *(("onnxruntime-genai", name) for name in ("gemma3_text", "lfm2", "smollm3")),
+        *(("onnxruntime-genai", name) for name in ("gemma3_text", "lfm2", "olmo", "smollm3")),
     ],
 )
 def test_types_whose_conversion_ends_or_answers_otherwise(engine, model_type):

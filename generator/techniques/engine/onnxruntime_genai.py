@@ -22,12 +22,12 @@ class OnnxruntimeGenai(CpuEngine):
     provides = frozenset({Trait.PACKS_8_BITS, Trait.PACKS_4_BITS})
     model_types = frozenset(
         [
-            *("gemma", "gemma2", "granite", "internlm2", "llama", "mistral", "nemotron", "olmo"),
+            *("gemma", "gemma2", "granite", "internlm2", "llama", "mistral", "nemotron"),
             *("phi", "phi3", "qwen2", "qwen3"),
         ]
     )
     """text models of onnxruntime_genai 0.18's models/builder.py; that of Gemma 3 reads a name that Transformers 5 keeps by kind of layer
-    ("rope_type"), it ends on SmolLM3's layers without rotary embeddings, and LFM2's
+    ("rope_type"), it reads no clip_qkv (OLMo), ends on SmolLM3's layers without rotary embeddings, and LFM2's
     convolutions end in an error of their kernel"""
     windowed = frozenset({"gemma2"})
     """Mistral's prompts that are longer than its window are answered otherwise (0.18)"""

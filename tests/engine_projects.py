@@ -22,6 +22,7 @@ SHARED = (
     "serving/decoding",
     "serving/engine_process",
     "serving/engine_thread",
+    "serving/generation_defaults",
     "serving/openvino_steps",
     "serving/prompts",
     "serving/sampling",

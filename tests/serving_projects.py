@@ -33,7 +33,10 @@ ENGINE = {
     **{name: name for name in ("stop_tokens", "template_limits")},
     **{
         name: f"serving/{name}"
-        for name in ("decoding", "direct_step", "engine_thread", "prompts", "sampling", "scheduler", "slots")
+        for name in (
+            *("decoding", "direct_step", "engine_thread", "generation_defaults", "prompts", "sampling", "scheduler"),
+            "slots",
+        )
     },
 }
 """Transformers as the engine; its model.py is written by the plan."""
@@ -42,7 +45,6 @@ SERVER = {
     name: f"serving/{name}"
     for name in (
         "api_key",
-        "generation_defaults",
         "http_call",
         "openai_answers",
         "openai_requests",

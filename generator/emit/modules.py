@@ -40,7 +40,17 @@ NAMES_CLASSES = ("parquet", "arrow", "hub")
 COMPRESSIBLE = ("txt", "jsonl", "json", "csv")
 """Formats of files that may be compressed as they are; parquet and arrow compress inside."""
 SERVING = (
-    *("api_key", "assembly", "batch", "batch_input", "chat", "end_on_signal", "infer", "own_server"),
+    *(
+        "api_key",
+        "assembly",
+        "batch",
+        "batch_input",
+        "chat",
+        "end_on_signal",
+        "generation_defaults",
+        "infer",
+        "own_server",
+    ),
     *("progress_line", "prompts", "sampling", "shards"),
     *("bench", "bench_baseline", "bench_child", "bench_figures", "bench_machine", "bench_plot", "bench_report"),
     *("bench_requests", "bench_server", "bench_texts", "weights_identity"),
@@ -51,7 +61,6 @@ BATCH = ("assembly", "batch", "batch_input", "end_on_signal", "progress_line", "
 OF_ROWS = ("fields", "masking", "open_data", "seals")
 """Leaves that it shares with trainings."""
 SERVER = (
-    "generation_defaults",
     "http_call",
     "openai_answers",
     "openai_requests",

@@ -80,6 +80,7 @@ class Work:
 
     def __init__(self, config: dict, here: Path, args: argparse.Namespace) -> None:
         from engine import Engine  # the libraries take seconds: what is wrong with a flag or a file is said before
+        from generation_defaults import read_penalty
         from prompts import Prompts
 
         self.args = args
@@ -87,6 +88,7 @@ class Work:
         self.batch = config["serving"]["max_concurrency"]
         self.prompts = Prompts(config)
         self.engine = Engine(config, here)
+        self.penalty = read_penalty(config, Engine.applied)
         if args.temperature > 0 and not Engine.draws_by_seed:
             print("the engine draws all its numbers from one seed of its own: --seed is not kept", file=sys.stderr)
 
@@ -117,7 +119,8 @@ class Work:
             raise ValueError(f"the prompt has {len(tokens):,} tokens, and max_context is {self.most:,} with the answer")
         most = min(self.args.max_new_tokens, room)
         seed = draw_seed(self.args.seed, row.number)
-        return Task(place, tokens, Sampling(most, self.args.temperature, self.args.top_p, seed))
+        drawn = {"temperature": self.args.temperature, "top_p": self.args.top_p, "seed": seed}
+        return Task(place, tokens, Sampling(most, **drawn, repetition_penalty=self.penalty))
 
     def encode(self, values: dict) -> list[int]:
         column = self.args.column

@@ -9,6 +9,7 @@ from vllm import LLM, SamplingParams
 from vllm.lora.request import LoRARequest
 
 from machine import peak_memory
+from prompts import Prompts
 from sampling import Sampling
 from sources import find_source
 from whole_answers import WholeAnswers
@@ -42,6 +43,7 @@ class Engine(WholeAnswers):
         self.adapter = None
         if config.get("adapter"):
             self.adapter = LoRARequest(serving["name"], 1, str(find_source(config, "adapter")))
+        self.stop_tokens = Prompts(config).stop_tokens
         super().__init__()
 
     def answer(self, prompt: list[int], sampling: Sampling) -> tuple[list[int], str]:
@@ -62,7 +64,7 @@ class Engine(WholeAnswers):
 
     def run(self, prompts: list[list[int]], samplings: list[Sampling]) -> list:
         inputs = [{"prompt_token_ids": prompt} for prompt in prompts]
-        asked = [translate(each) for each in samplings]
+        asked = [translate(each, self.stop_tokens) for each in samplings]
         outputs = self.llm.generate(inputs, asked, use_tqdm=False, lora_request=self.adapter)
         return [output.outputs[0] for output in outputs]
 
@@ -74,12 +76,17 @@ class Engine(WholeAnswers):
         self.llm.llm_engine.engine_core.shutdown()
 
 
-def translate(sampling: Sampling) -> SamplingParams:
+def translate(sampling: Sampling, stop_tokens: list[int]) -> SamplingParams:
+    """With what ends a turn of the chat template too: vLLM takes the model's and the tokenizer's ends alone."""
     return SamplingParams(
         max_tokens=sampling.max_new_tokens,
         temperature=sampling.temperature,
         top_p=sampling.top_p,
+        top_k=sampling.top_k,
+        min_p=sampling.min_p,
+        repetition_penalty=sampling.repetition_penalty,
         seed=sampling.seed,
+        stop_token_ids=stop_tokens if sampling.ends else [],
         ignore_eos=not sampling.ends,
         detokenize=False,
     )

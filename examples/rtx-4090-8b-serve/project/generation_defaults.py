@@ -1,5 +1,7 @@
 """How tokens are chosen where a request does not say: as generation_config.json of the model asks, or most of it."""
 
+import sys
+
 from prompts import find_described, read_model_file
 
 FILE = "generation_config.json"
@@ -26,3 +28,12 @@ def read_defaults(config: dict, applied: frozenset[str]) -> tuple[dict[str, floa
         if name not in known and value not in NEUTRAL and not name.startswith("_") and not name.endswith("_token_id")
     ]
     return {"temperature": 1.0, "top_p": 1.0} | asked, left
+
+
+def read_penalty(config: dict, applied: frozenset[str]) -> float:
+    """That of tokens which were there before: `generate` asks it of the likeliest token too. What the file asks
+    besides, and the engine does not do, is told."""
+    asked, left = read_defaults(config, applied)
+    if left:
+        print(f"the model's {FILE} asks what is not done here: {', '.join(left)}", file=sys.stderr)
+    return asked.get("repetition_penalty", 1.0)

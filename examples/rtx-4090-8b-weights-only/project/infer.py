@@ -13,6 +13,7 @@ from operator import truediv
 from pathlib import Path
 
 from config_file import read_config
+from generation_defaults import read_penalty
 from masking import mask_messages
 from prompts import Pieces, Prompts
 from sampling import Sampling
@@ -39,6 +40,7 @@ def main() -> None:
 
     from engine import Engine  # takes seconds: what is wrong with a flag is said before
 
+    sampling = Sampling(most, repetition_penalty=read_penalty(CONFIG, Engine.applied))
     started = time.perf_counter()
     with closing(Engine(CONFIG, HERE)) as engine:  # whatever ends it: its thread must not outlive this one
         loaded = time.perf_counter()
@@ -49,7 +51,7 @@ def main() -> None:
         answers = []
         for number in range(args.calls):
             pieces = Pieces(prompts) if number == 0 and not args.json else None  # shown once
-            answers.append(call(engine, tokens, Sampling(most), pieces))
+            answers.append(call(engine, tokens, sampling, pieces))
         memory = engine.memory_gib
     new, seconds, first = zip(*answers, strict=True)
     text = prompts.decode(new[-1])

@@ -8,6 +8,7 @@ from pathlib import Path
 import sglang
 
 from machine import peak_memory
+from prompts import Prompts
 from sampling import Sampling
 from sources import find_source
 from whole_answers import WholeAnswers
@@ -38,6 +39,7 @@ class Engine(WholeAnswers):
         self.engine.tokenizer_manager.auto_create_handle_loop()
         self.engine.loop.remove_signal_handler(signal.SIGTERM)
         signal.signal(signal.SIGTERM, leave)
+        self.stop_tokens = Prompts(config).stop_tokens
         super().__init__()
 
     def answer(self, prompt: list[int], sampling: Sampling) -> tuple[list[int], str]:
@@ -56,7 +58,9 @@ class Engine(WholeAnswers):
         return [row[0] for row in output["meta_info"]["input_token_logprobs"][1:]]
 
     def run(self, prompts: list[list[int]], samplings: list[Sampling]) -> list:
-        return self.engine.generate(input_ids=prompts, sampling_params=[translate(each) for each in samplings])
+        return self.engine.generate(
+            input_ids=prompts, sampling_params=[translate(each, self.stop_tokens) for each in samplings]
+        )
 
     @property
     def memory_gib(self) -> float:
@@ -66,7 +70,10 @@ class Engine(WholeAnswers):
         self.engine.shutdown()
 
 
-def translate(sampling: Sampling) -> dict:
+def translate(sampling: Sampling, stop_tokens: list[int]) -> dict:
+    """With what ends a turn of the chat template too: SGLang takes the model's and the tokenizer's ends alone."""
     named = {"max_new_tokens": sampling.max_new_tokens, "temperature": sampling.temperature, "top_p": sampling.top_p}
+    named |= {"min_p": sampling.min_p, "repetition_penalty": sampling.repetition_penalty}
+    named |= {"top_k": sampling.top_k or -1, "stop_token_ids": stop_tokens if sampling.ends else []}
     seed = {"sampling_seed": sampling.seed} if sampling.seed is not None else {}
     return {**named, **seed, "ignore_eos": not sampling.ends}

@@ -10,6 +10,7 @@ from sampling import Receive, Sampling, describe_failure
 class WholeAnswers:
     """A request waits in a thread of its own until the engine is free."""
 
+    applied = frozenset({"top_k", "min_p", "repetition_penalty"})
     draws_by_seed = True
     """Whether the seed of a request decides what is drawn for it."""
 

@@ -71,6 +71,14 @@ def test_part_of_a_node_is_asked_for_as_a_part(tmp_path):
     assert yaml.safe_load(sky)["resources"]["accelerators"] == {"H100": 8} and "6 of the 8 H100" in sky
 
 
+def test_part_of_a_known_node_is_its_share_of_the_memory_that_slurm_gives_out(tmp_path):
+    """p4d.24xlarge: 1,152 GiB and 96 CPUs. Jobs on six and on two of its eight GPUs run beside each other."""
+    project = render_case(tmp_path / "p", "p4d.24xlarge", MODELS[1], global_batch=12)
+    asked = read_directives((project / "train.sbatch").read_text(encoding="utf-8"))
+    assert asked["gpus-per-node"] == "6" and asked["cpus-per-task"] == "72"
+    assert 0.9 * 1152 * 6 / 8 < int(asked["mem"].removesuffix("G")) < 0.96 * 1152 * 6 / 8
+
+
 def test_a_job_on_cpus_asks_for_the_memory_of_its_processes(tmp_path):
     """A cluster gives 1 to 4 GB for each CPU where nothing is asked for, and ends a job that takes more."""
     project = render_case(tmp_path / "p", "2x4xcpu:2")

@@ -30,6 +30,8 @@ WHOLE = "network"
 """the port of an instance whose cards nobody has counted (hwdetect/described.py)"""
 CPU_GIB = 1
 """of a process that prepares data: an interpreter with torch, transformers and a part of the rows (PROCESS_GIB of cost/constants.py)"""
+GIVEN_OUT = 0.95
+"""of a node's memory: its system, and what Slurm keeps for that (RealMemory, MemSpecLimit), have the rest (ours)"""
 CUT_SECONDS = 5
 """after a server has cut what it was writing (serve.sbatch)"""
 
@@ -92,7 +94,7 @@ def choose_host_gib(plan: Plan, cpus: int | None) -> int:
     roomy = max(math.ceil(predicted), int(min(predicted * SPARE, most)), math.ceil(cpus * CPU_GIB))
     assumed = any(note.who == "spec" and note.field == "memory.total_bytes" for note in case.hardware.notes)
     total = None if case.on_cpu or assumed else case.hardware.memory.total_bytes
-    return max(roomy, math.floor((total or 0) / 2**30 * here / max(of_node, here)))
+    return max(roomy, math.floor((total or 0) / 2**30 * GIVEN_OUT * here / max(of_node, here)))
 
 
 def count_ports(plan: Plan) -> dict[str, int]:

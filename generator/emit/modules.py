@@ -156,11 +156,14 @@ def list_training_modules(project: ProjectPart, edits: Edits, parallel: Parallel
 
 
 def reads_model_whole(parallel: ParallelRecord | None) -> bool:
-    """Whether the first process has all of the model before it is divided: ZeRO-3, a loop, and FSDP2 at load have parts from the start."""
+    """Whether the first process has all of the model before it is divided: of loops those that divide sequences alone, of DeepSpeed all
+    but ZeRO-3; FSDP2 at load has parts from the start."""
     if parallel is None:
         return True
+    if parallel.loop is not ABSENT:
+        return parallel.loop.attention is not None and not parallel.loop.sizes["sharded"]
     row = STRATEGIES[parallel.strategy]
-    return not ((row.by_deepspeed and row.divides_weights) or parallel.at_load or parallel.loop is not ABSENT)
+    return not (parallel.at_load or (row.by_deepspeed and row.divides_weights))
 
 
 def list_data_modules(project: ProjectPart) -> dict[str, str]:

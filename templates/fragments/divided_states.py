@@ -278,8 +278,10 @@ def save_adapter(folder: Path, model, tokenizer) -> None:
 
 
 def name_as_saved(name: str) -> str:
-    """As PEFT has it in its files: DoRA's magnitudes are modules in the model, and tensors there."""
-    return name.replace("lora_magnitude_vector.default.weight", "lora_magnitude_vector").replace(".default.", ".")
+    """As PEFT has it in its files: DoRA's magnitudes are modules in the model, and tensors there. Rows of embeddings
+    (trainable_token_indices) are tensors in both; layers that are trained whole (modules_to_save) keep their names."""
+    name = name.replace("lora_magnitude_vector.default.weight", "lora_magnitude_vector")
+    return name.replace(".modules_to_save.default.", ".").replace(".default.", ".").removesuffix(".default")
 
 
 def save_plain_model(folder: Path, model, tokenizer) -> None:

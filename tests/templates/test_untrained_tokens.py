@@ -124,6 +124,9 @@ def test_what_is_advised_trains_these_rows_and_infers_and_merges(tmp_path, capsy
         ("sft", "zero2", True),
         ("sft", "zero3", False),
         ("sft", "tensor", False),
+        ("sft", "context", True),
+        ("sft", "context-fsdp2", False),
+        ("sft", "pipeline", False),
         ("text-classification", "ddp", True),
     ],
 )

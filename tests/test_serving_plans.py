@@ -22,7 +22,7 @@ from generator.decide.limits import find_limits, fits
 from generator.decide.plan import plan_space
 from generator.decide.space import SEARCH_QUESTIONS
 from generator.emit.asked import record_request
-from generator.emit.packing import describe_place, list_next_steps
+from generator.emit.packing import describe_place, list_next_steps, pack_project
 from generator.emit.plan_document import PlanDocument
 from generator.emit.plan_json import to_json
 from generator.emit.render import render
@@ -702,6 +702,8 @@ def test_the_readme_asks_what_the_model_answers(tmp_path, template):
     assert ("/v1/completions" in commands[0]) == (template is False)
     assert ("/v1/chat/completions" in commands[0].split("curl", 1)[1]) == (template is not False)
     assert "--exclude=/.venv --exclude=/.venv-convert " in commands[1]
+    packed = pack_project(plan_8b(hardware="cpu", pins=(("engine", "onnxruntime-genai"),)), (), tmp_path / "p", ())
+    assert "--exclude=/.venv-convert" in packed.commands[0].split()
 
 
 def test_boards_of_amd_are_served_by_vllm_from_its_own_wheels():

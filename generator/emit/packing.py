@@ -31,7 +31,7 @@ def pack_project(
     size = sum((target / file).stat().st_size for file in files)
     rows = [("project", f"{target.name}/", str(target), len(files), size)]
     rows += [(s.local.key, s.path, s.local.path, s.local.files, s.local.bytes) for s in placed]
-    excluded = " ".join(shlex.quote(f"--exclude={name}") for name in KEPT_HERE)
+    excluded = " ".join(shlex.quote(f"--exclude={name}") for name in list_kept_here(document))
     commands = [f"rsync -aL {excluded} {shlex.quote(f'{target}/')} USER@HOST:{shlex.quote(f'{target.name}/')}"]
     for source in placed:
         if not source.links and source.path.startswith("../"):
@@ -39,6 +39,12 @@ def pack_project(
                 f"rsync -aL {shlex.quote(source.local.real)} USER@HOST:   # then set {source.local.key} in config.yaml"
             )
     return PackingList(rows=tuple(rows), commands=tuple(commands), there=tuple(list_next_steps(document, target.name)))
+
+
+def list_kept_here(document: PlanDocument) -> tuple[str, ...]:
+    """With the environment of a converter, whose copy `make setup` would take for one that is ready."""
+    converts = document.server is not ABSENT and document.server.conversion
+    return (*KEPT_HERE, *(("/.venv-convert",) if converts else ()))
 
 
 def list_next_steps(document: PlanDocument, folder: str) -> list[str]:

@@ -15,7 +15,7 @@ KINDS = {
     "ctranslate2": {"linear"},
     "onnxruntime-genai": {"llama3"},
     "openvino-genai": {"linear", "llama3", "yarn"},
-    "llama-cpp": {"linear", "llama3", "yarn", "longrope", "dynamic"},
+    "llama-cpp": {"linear", "llama3", "yarn", "dynamic"},
 }
 
 
@@ -35,11 +35,11 @@ def test_plain_ones_are_written_by_all():
     assert [explain(engine) for engine in KINDS] == [None] * len(KINDS)
 
 
-@pytest.mark.parametrize("engine", ["ctranslate2", "onnxruntime-genai"])
+@pytest.mark.parametrize("engine", KINDS)
 def test_a_window_that_an_engine_does_not_keep_to(engine):
     windowed = {"model_type": "mistral", "sliding_window": 4096, "attention": ()}
     assert "the window of the layers of models of type mistral (4096 tokens)" in explain(engine, **windowed)
-    assert explain(engine, model_type="mistral") is None and explain("llama-cpp", **windowed) is None
+    assert explain(engine, model_type="mistral") is None
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,5 @@
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from generator.case.case import Case
 from generator.techniques.base import Published
@@ -32,6 +32,11 @@ class LlamaCpp(CpuEngine):
         ]
     )
     """whose greedy tokens, converted in 32 bits, were those of Transformers: SmolLM2 and small ones of random weights"""
+    windowed = frozenset({"exaone4", "gpt_oss", "olmo3"})
+    """architectures of its own with windows; Mistral is a Llama to its converter, and a prompt longer than the window was answered as if
+    there were none (xllamacpp 2026.10)"""
+    rotations: ClassVar = {"": frozenset({"dynamic", "linear", "llama3", "yarn"})}
+    """no answer grows as long as dynamic ones change; a Llama with LongRoPE answered otherwise"""
     evidence = (
         Published(
             "https://github.com/ggml-org/llama.cpp",

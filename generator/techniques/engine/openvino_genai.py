@@ -30,6 +30,8 @@ class OpenvinoGenai(CpuEngine):
     provides = frozenset({Trait.PACKS_8_BITS, Trait.PACKS_4_BITS})
     model_types = frozenset(["llama", "mistral", "qwen2", "qwen3", "smollm3"])
     """that decompose into a step by Transformers 5.23's exporter alike; Llama was run, its relatives are built of the same modules"""
+    windowed = frozenset()
+    """its paged attention took the whole of a prompt that is longer than Mistral's window (2026.4)"""
     rotations: ClassVar = {"": frozenset({"linear", "llama3", "yarn"})}
     """those that are the same for texts of any length: torch.export does not trace the others (dynamic), or the longest text of a batch
     turns the keys of all (longrope)"""

@@ -40,8 +40,9 @@ def make_model(*, tied: bool):
     return LlamaForCausalLM(LlamaConfig(**SIZES, tie_word_embeddings=tied, pad_token_id=0))
 
 
-def find_advice(model, capsys, tokens: list[int]) -> str:
-    load_leaf("untrained_tokens").warn_of_untrained(model, TOKENIZER, [{"input_ids": tokens}, {"input_ids": [5, 6]}])
+def find_advice(model, capsys, tokens: list[int], **lora) -> str:
+    rows = [{"input_ids": tokens}, {"input_ids": [5, 6]}]
+    load_leaf("untrained_tokens").warn_of_untrained(model, TOKENIZER, rows, lora)
     return capsys.readouterr().out
 
 
@@ -55,6 +56,15 @@ def test_tokens_as_a_resize_leaves_them_and_zeros_are_named_and_trained_ones_are
     assert find_advice(model, capsys, list(range(1, 300))).startswith("nobody trained the embeddings of '<7>', which")
     assert "trainable_token_indices: [7, 300, 302]" in find_advice(model, capsys, [3, 302, 7, 300])
     assert not find_advice(model, capsys, [3, 4]), "a token that no text has is none of the data"
+
+
+def test_rows_that_the_adapter_trains_are_not_named(capsys):
+    """Whoever wrote the advised line into config.yaml was given it again."""
+    model = make_model(tied=False)
+    model.resize_token_embeddings(303)
+    assert not find_advice(model, capsys, [301, 302], trainable_token_indices=[301, 302])
+    both = {"embed_tokens": [301, 302], "lm_head": [301]}
+    assert "of '<302>'," in find_advice(model, capsys, [301, 302], trainable_token_indices=both)
 
 
 def test_one_process_says_it(capsys, monkeypatch):

@@ -97,7 +97,7 @@ def main() -> None:
     )
     check_loaded(model, loading)
     check_tokens(tokenizer, model.config, train_dataset, eval_dataset)
-    warn_of_untrained(model, tokenizer, train_dataset)
+    warn_of_untrained(model, tokenizer, train_dataset, CONFIG["lora"])
     hold_places(model)
     attend_within_rows(model)
 

@@ -15,15 +15,17 @@ resize_token_embeddings adds lies 3e-5 from the mean (Transformers 5), vendors' 
 SHOWN = 8
 
 
-def warn_of_untrained(model, tokenizer, dataset) -> None:
-    """Prints which they are, and what trains them too."""
+def warn_of_untrained(model, tokenizer, dataset, lora: dict) -> None:
+    """Prints which they are, and what trains them too, but for those that ``lora`` of config.yaml trains."""
     if os.environ.get("RANK", "0") != "0":  # others may have no weights yet: FSDP gives them those of the first
         return
     tokens = list_tokens(dataset)
     parts = {"input": model.get_input_embeddings(), "output": model.get_output_embeddings()}
     weights = {part: layer.weight for part, layer in parts.items() if layer is not None}
     tied = "output" not in weights or weights["output"] is weights["input"]
-    untrained = find_untrained(weights["input"], tokens)
+    rows = lora.get("trainable_token_indices") or []
+    trained = set.intersection(*map(set, rows.values())) if isinstance(rows, dict) else set(rows)
+    untrained = [token for token in find_untrained(weights["input"], tokens) if token not in trained]
     if not untrained:
         return
     shown = ", ".join(repr(token) for token in tokenizer.convert_ids_to_tokens(untrained[:SHOWN]))

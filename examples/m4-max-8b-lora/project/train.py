@@ -86,7 +86,7 @@ def main() -> None:
     )
     check_loaded(model, loading)
     check_tokens(tokenizer, model.config, train_dataset, eval_dataset)
-    warn_of_untrained(model, tokenizer, train_dataset)
+    warn_of_untrained(model, tokenizer, train_dataset, CONFIG["lora"])
 
     trainer = SFTTrainer(
         model=model,

@@ -119,8 +119,8 @@ class Work:
             raise ValueError(f"the prompt has {len(tokens):,} tokens, and max_context is {self.most:,} with the answer")
         most = min(self.args.max_new_tokens, room)
         seed = draw_seed(self.args.seed, row.number)
-        drawn = {"temperature": self.args.temperature, "top_p": self.args.top_p, "seed": seed}
-        return Task(place, tokens, Sampling(most, **drawn, repetition_penalty=self.penalty))
+        temperature, top_p = self.args.temperature, self.args.top_p
+        return Task(place, tokens, Sampling(most, temperature, top_p, seed, repetition_penalty=self.penalty))
 
     def encode(self, values: dict) -> list[int]:
         column = self.args.column
@@ -179,8 +179,9 @@ def read_documents(value: object) -> list[dict] | None:
     """What is to be answered from, as chat templates take it: objects, of title and text. A column of that name may
     hold anything else, which is none of theirs."""
     documents = parse_json(value, "column 'documents'") if isinstance(value, str) and value.startswith("[") else value
-    objects = isinstance(documents, list) and all(isinstance(document, dict) for document in documents)
-    return [drop_nulls(document) for document in documents] if objects and documents else None
+    if not isinstance(documents, list) or not documents or not all(isinstance(each, dict) for each in documents):
+        return None
+    return [{key: drop_nulls(item) for key, item in each.items() if item is not None} for each in documents]
 
 
 def parse_number(kind: type, least: float, most: float, text: str) -> float:

@@ -72,8 +72,10 @@ class Engine(WholeAnswers):
 
 def translate(sampling: Sampling, stop_tokens: list[int]) -> dict:
     """With what ends a turn of the chat template too: SGLang takes the model's and the tokenizer's ends alone."""
-    named = {"max_new_tokens": sampling.max_new_tokens, "temperature": sampling.temperature, "top_p": sampling.top_p}
-    named |= {"min_p": sampling.min_p, "repetition_penalty": sampling.repetition_penalty}
-    named |= {"top_k": sampling.top_k or -1, "stop_token_ids": stop_tokens if sampling.ends else []}
+    named = {
+        **{"max_new_tokens": sampling.max_new_tokens, "temperature": sampling.temperature, "top_p": sampling.top_p},
+        **{"min_p": sampling.min_p, "repetition_penalty": sampling.repetition_penalty, "top_k": sampling.top_k or -1},
+        "stop_token_ids": stop_tokens if sampling.ends else [],
+    }
     seed = {"sampling_seed": sampling.seed} if sampling.seed is not None else {}
     return {**named, **seed, "ignore_eos": not sampling.ends}

@@ -7,6 +7,8 @@ from dataclasses import replace
 import pytest
 from making import case, cpu_device, llama
 
+from generator.decide.limits import find_limits
+from generator.decide.serving import plan_case
 from generator.techniques.engines import list_engines
 
 CPU = {"mode": "infer", "task": "causal-lm"}
@@ -37,9 +39,19 @@ def test_plain_ones_are_written_by_all():
 
 @pytest.mark.parametrize("engine", KINDS)
 def test_a_window_that_an_engine_does_not_keep_to(engine):
-    windowed = {"model_type": "mistral", "sliding_window": 4096, "attention": ()}
-    assert "the window of the layers of models of type mistral (4096 tokens)" in explain(engine, **windowed)
+    windowed = {"model_type": "mistral", "sliding_window": 1024, "attention": ()}
+    assert "the window of the layers of models of type mistral (1024 tokens, and " in explain(engine, **windowed)
     assert explain(engine, model_type="mistral") is None
+
+
+@pytest.mark.parametrize("engine", KINDS)
+def test_within_a_window_it_is_the_limit(engine):
+    """Mistral 7B v0.1 was left to Transformers on CPUs, for prompts of 2,048 tokens of its 4,096."""
+    windowed = replace(llama(), model_type="mistral", sliding_window=4096, attention=())
+    pins = (("engine", engine),)
+    planned = plan_case(case(cpu_device(), windowed, pins=pins, **CPU))
+    limits = find_limits(planned)
+    assert (limits.max_context, limits.limited_by) == (4096, "window of the model's layers")
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from generator.cost.engines import find_engine
 from generator.cost.execution import Execution
 from generator.decide.plan import Plan
 from generator.decide.space import find_memory_share, find_usable_gib
+from generator.techniques.engines import Engine
 
 STEP = 256
 """Tokens that contexts are counted in: a page of Transformers' and a multiple of vLLM's (their defaults)."""
@@ -24,7 +25,8 @@ LEAST_WAITING = 16
 def find_limits(plan: Plan) -> ServingLimits:
     """Of the chosen execution, on one of its copies and for all of them."""
     case, run, cost = plan.case, plan.best.execution, plan.best.cost
-    copies, most = plan.best.layout.dp, find_most_positions(case, run)
+    engine = next((t for t in plan.best.members if isinstance(t, Engine)), None)
+    copies, most = plan.best.layout.dp, find_most_positions(case, run, engine)
     longest = find_longest_context(cost, run, run.micro_batch, most)
     asked = case.workload.seq_len + case.workload.new_tokens
     concurrency = case.workload.concurrency
@@ -62,14 +64,15 @@ def find_static_share(cost: CostModel, run: Execution) -> float:
     return max(0.001, math.floor(1000 * static / (cost.limit_gib - before)) / 1000)
 
 
-def find_most_positions(case: Case, run: Execution) -> int:
-    """Of the model; rows of Transformers are attended to whole and turned alike, up to its shortest window."""
+def find_most_positions(case: Case, run: Execution, engine: Engine | None) -> int:
+    """Of the model; rows of Transformers are attended to whole and turned alike, up to its shortest window, and some engines read
+    longer texts otherwise than the model."""
     asked = case.workload.seq_len + case.workload.new_tokens
     positions = case.model.max_positions or max(MOST, asked)
-    of_rows = (
-        [case.model.shortest_window, case.model.alike_positions] if not run.engine and run.cache == "static" else []
-    )
-    return min(positions, *(most for most in of_rows if most)) if any(of_rows) else positions
+    in_rows = not run.engine and run.cache == "static"
+    attends_to_all = in_rows or (engine is not None and not engine.keeps_windows(case.model))
+    ends = (case.model.shortest_window if attends_to_all else None, case.model.alike_positions if in_rows else None)
+    return min(positions, *(most for most in ends if most)) if any(ends) else positions
 
 
 def name_limit(case: Case, most: int) -> str:

@@ -75,13 +75,23 @@ class Engine(Technique):
             return f"the checkpoint is quantized ({case.model.quantization}), and of such it runs {ways}"
         if self.model_types and case.model.model_type not in self.model_types:
             return f"its converter knows no models of type {case.model.model_type}"
-        return self.explain_window(case.model) or self.explain_rotation(case.model)
+        return self.explain_window(case) or self.explain_rotation(case.model)
 
-    def explain_window(self, model: ModelSpec) -> str | None:
-        """Why it would not read a prompt that is longer than what layers of the model see, or ``None``."""
-        if self.windowed is None or model.model_type in self.windowed or not model.shortest_window:
+    def keeps_windows(self, model: ModelSpec) -> bool:
+        """Whether it reads texts that are longer than what layers of the model see as the model does."""
+        return self.windowed is None or model.model_type in self.windowed or not model.shortest_window
+
+    def explain_window(self, case: Case) -> str | None:
+        """Why it would not answer what is asked for as the model does, or ``None``: within a window all engines do, and a plan's limit
+        is the window then."""
+        kind, window = case.model.model_type, case.model.shortest_window
+        asked = case.workload.seq_len + case.workload.new_tokens
+        if self.keeps_windows(case.model) or (window and asked <= window):
             return None
-        return f"it does not keep to the window of the layers of models of type {model.model_type} ({model.shortest_window} tokens)"
+        return (
+            f"it does not keep to the window of the layers of models of type {kind} ({window} tokens, and {asked} are asked for: fewer "
+            "--prompt-tokens or --new-tokens)"
+        )
 
     def explain_rotation(self, model: ModelSpec) -> str | None:
         """Why it would turn queries and keys otherwise than the model, or ``None``."""

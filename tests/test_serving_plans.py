@@ -521,9 +521,9 @@ def test_an_engine_in_one_process_says_that_it_cannot_span_nodes(engine, library
     (tmp_path / library / "lora").mkdir(parents=True)
     (tmp_path / library / "__init__.py").write_text("LLM = SamplingParams = None\n")
     (tmp_path / library / "lora" / "request.py").write_text("LoRARequest = None\n")
-    for name in ("machine", "sampling", "sources"):
+    for name in ("machine", "prompts", "sampling", "sources"):
         (tmp_path / f"{name}.py").write_text(
-            "peak_memory = Sampling = Receive = describe_failure = find_source = None\n"
+            "peak_memory = Prompts = Sampling = Receive = describe_failure = find_source = None\n"
         )
     parts = {"vllm": "pipeline-parallel-size", "sglang": "pp-size"}[engine]
     config = {"serving": {"flags": {"nnodes": 2, parts: 2}}}

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -54,3 +56,38 @@ def test_lines_that_nobody_takes_are_no_error(tmp_path):
     with Path("/dev/full").open("wb") as full:
         ended = subprocess.run([sys.executable, "-c", UNREAD, FRAGMENTS, done], stdout=full, check=False, timeout=300)
     assert done.read_text() == "done" and ended.returncode == 0
+
+
+WAITING = """
+import sys
+import threading
+sys.path.insert(0, sys.argv[1])
+import terminal
+terminal.open_streams()
+terminal.keep_streams()
+print("to standard output")
+print("to standard error", file=sys.stderr)
+sys.stdin.readline()
+"""
+
+
+def test_lines_come_as_they_are_printed_where_python_buffers_none(tmp_path):
+    """PYTHONUNBUFFERED=1, as containers have it: a server that was ready kept the line that says so, until it ended."""
+    waiting = subprocess.Popen(
+        [sys.executable, "-c", WAITING, FRAGMENTS],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONUNBUFFERED": "1"},
+    )
+    ender = threading.Timer(120, waiting.kill)  # else what was kept would be waited for for ever
+    ender.start()
+    try:
+        assert waiting.stdout.readline() == "to standard output\n"
+        assert "to standard error\n" in iter(waiting.stderr.readline, "")
+        assert waiting.poll() is None
+    finally:
+        ender.cancel()
+        waiting.kill()
+        waiting.communicate()

@@ -86,7 +86,8 @@ def keep_open(stream: TextIO, original: TextIO | None) -> TextIO:
     with suppress(OSError):
         stream.flush()
     file = os.fdopen(stream.fileno(), "wb", closefd=False)
-    return Log(file, encoding=stream.encoding, errors="backslashreplace", line_buffering=stream.line_buffering)
+    by_line = stream.line_buffering or stream.write_through  # PYTHONUNBUFFERED, as most containers have it
+    return Log(file, encoding=stream.encoding, errors="backslashreplace", line_buffering=by_line)
 
 
 def is_open(number: int) -> bool:

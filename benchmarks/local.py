@@ -16,6 +16,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from benchmarks import served
 from benchmarks.fit import Name
 from benchmarks.served import (
     Figure,
@@ -27,7 +28,6 @@ from benchmarks.served import (
     read_runs,
 )
 from generator.cost import CostModel
-from generator.cost.decode import compute_step
 from generator.cost.prefill import compute_prefill_seconds
 from generator.estimate.rows import TableRow
 
@@ -45,11 +45,10 @@ APPLE = ("m1", "m2", "m3", "m4")
 
 
 def predict_seconds(measured: str, stated: TableRow, model: CostModel) -> float:
-    run = stated.execution
+    """Prompts that nothing waits beside; a step is as in a server."""
     if measured == "prompt":
-        return compute_prefill_seconds(model.shape, run, model.rates)
-    step = compute_step(model.shape, run, model.rates, run.seq_len + run.new_tokens / 2)
-    return step.busy + step.beyond
+        return compute_prefill_seconds(model.shape, stated.execution, model.rates)
+    return served.predict_seconds(measured, stated, model)
 
 
 def name_group(row: dict[str, str]) -> str:

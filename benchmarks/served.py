@@ -67,14 +67,6 @@ def read_runs(table: Path = TABLE) -> list[Run]:
         return [(row, read_row(row)) for row in csv.DictReader(rows)]
 
 
-def list_figures(runs: Iterable[Run], predict: Predict | None = None) -> Iterator[Figure]:
-    """``predict``: this table's, where it is not another's."""
-    models: dict[tuple, CostModel] = {}  # made anew: their rates hold constants
-    ask = predict or predict_seconds
-    for row, stated in runs:
-        yield Figure(row, float(row["seconds"]), ask(row["measured"], stated, find_model(stated, models)))
-
-
 def predict_seconds(measured: str, stated: TableRow, model: CostModel) -> float:
     """Of a row of the table, what its ``measured`` says."""
     run = stated.execution
@@ -87,6 +79,12 @@ def predict_seconds(measured: str, stated: TableRow, model: CostModel) -> float:
     return model.estimate(run).step_seconds
 
 
+def list_figures(runs: Iterable[Run], predict: Predict = predict_seconds) -> Iterator[Figure]:
+    models: dict[tuple, CostModel] = {}  # made anew: their rates hold constants
+    for row, stated in runs:
+        yield Figure(row, float(row["seconds"]), predict(row["measured"], stated, find_model(stated, models)))
+
+
 def is_apart(row: dict[str, str]) -> bool:
     """Boards at 63 % of their power, and one whose host takes 11 ms a step even with a model of 1.5 billion parameters."""
     return bool(row.get("notes")) or (row["device"] == "rtx-4090" and "1.5B" in row["model"])
@@ -97,12 +95,12 @@ def is_fitted(row: dict[str, str]) -> bool:
     return row["measured"] != "first" and not is_apart(row) and (row["tp"] == "1" or "-sxm" in row["device"])
 
 
-def compute_loss(runs: list[Run], predict: Predict | None = None) -> float:
+def compute_loss(runs: list[Run], predict: Predict = predict_seconds) -> float:
     """The mean of log errors, each at most CAP."""
     return statistics.fmean(min(abs(math.log(figure.ratio)), CAP) for figure in list_figures(runs, predict))
 
 
-def fit_constants(runs: list[Run], prior: Mapping[Name, float], predict: Predict | None = None) -> None:
+def fit_constants(runs: list[Run], prior: Mapping[Name, float], predict: Predict = predict_seconds) -> None:
     for name, value in prior.items():
         set_constant(name, value)
     fit(runs, list(prior), ROUNDS, print, partial(compute_loss, predict=predict))

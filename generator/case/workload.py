@@ -8,7 +8,7 @@ from generator.case.tasks import Task, find_task, list_tasks
 from generator.errors import UsageError
 from generator.model import ModelSpec
 from generator.model.block_traits import read_block_traits
-from generator.model.rotary import how_to_stretch
+from generator.model.rotary import describe_stretching
 
 TRAINED = ("full", "lora", "qlora")
 ADAPTERS = ("lora", "dora", "rslora")
@@ -194,7 +194,7 @@ def check_workload(workload: Workload, model: ModelSpec) -> None:
 def explain_stretch(model: ModelSpec) -> str:
     """What to do besides, where the model is told to see further than it says."""
     positions = model.stretched_positions
-    return f"; YaRN would reach {positions} by config.json: {how_to_stretch(positions)}" if positions else ""
+    return f"; YaRN would reach {positions} by config.json: {describe_stretching(positions)}" if positions else ""
 
 
 UNPACKED = ("mxfp4",)

@@ -11,7 +11,7 @@ from generator.inputs.meta_device import describe_on_meta
 from generator.inputs.model_source import ModelSource
 from generator.model import ModelSpec, NeedsMetaDevice, describe
 from generator.model.families import SAME_AS
-from generator.model.rotary import find_alike_positions, find_rotation, find_stretched_positions, how_to_stretch
+from generator.model.rotary import describe_stretching, find_alike_positions, find_rotation, find_stretched_positions
 from generator.model.settings import load_defaults
 
 
@@ -99,7 +99,7 @@ def size_model(config: dict, name: str) -> ModelSpec:
     spec = replace(count_model(config, name), **rotation)
     if not positions:
         return spec
-    note = f"YaRN would reach {positions:,} positions, and config.json says {spec.max_positions:,}: {how_to_stretch(positions)}"
+    note = f"YaRN would reach {positions:,} positions, and config.json says {spec.max_positions:,}: {describe_stretching(positions)}"
     return replace(spec, stretched_positions=positions, notes=(*spec.notes, note))
 
 

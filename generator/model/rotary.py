@@ -53,5 +53,5 @@ def name_kind(scaling: Mapping) -> str | None:
     return scaling.get("rope_type", scaling.get("type"))
 
 
-def how_to_stretch(positions: int) -> str:
+def describe_stretching(positions: int) -> str:
     return f'write "max_position_embeddings": {positions} into it, which is what plan, project and engines go by'

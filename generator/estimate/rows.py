@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from generator.case.strategies import RING, SEQUENCE_FORMS, STRATEGIES, TRAINER
+from generator.case.vendors import find_vendor
 from generator.cost.device import find_context
 from generator.cost.execution import BYTES, Execution
 from generator.cost.served_memory import count_cached_sequences
@@ -205,6 +206,8 @@ VLLM_SINCE = {"": "vllm-0", "2024-09": "vllm-0.6", "2025-02": "vllm-0.8", "2026-
 """0.6 plans several steps at once, its second engine is the default since 0.8, scheduling beside the device since 0.14"""
 FLASH_IN_LLAMA_CPP = "2025-09"
 """since when llama.cpp takes flash attention by itself where its device has it (--flash-attn auto)"""
+BEFORE_FLASH = "-2024"
+"""the row of such an engine as it was until then (``generator.cost.engines.ENGINES``)"""
 
 
 def _fill_server(run: Execution, spec: ModelSpec, device: Device, memory_bytes: float) -> Execution:
@@ -264,8 +267,9 @@ def _read_execution(get, spec: ModelSpec, device: Device, memory_bytes: float) -
             common["compile"] = "reduce-overhead"
         if engine == "llama-cpp" and date < FLASH_IN_LLAMA_CPP:
             common["attention"] = "eager"
-        if engine == "llama-cpp" and device.vendor == "apple":
-            engine = "llama-cpp-metal" if date >= FLASH_IN_LLAMA_CPP else "llama-cpp-metal-2024"
+        vendor = find_vendor(device.vendor, device.kind)
+        if vendor and engine in vendor.engines:
+            engine = vendor.engines[engine] + ("" if date >= FLASH_IN_LLAMA_CPP else BEFORE_FLASH)
         run = Execution(
             **common,
             engine=engine,

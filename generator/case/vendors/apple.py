@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from generator.case.stacks import choose_build_of
-from generator.case.vendors.vendor import Vendor
+from generator.case.vendors.vendor import Vendor, has
 from hwdetect.types import Device
 
 WITHOUT_BF16 = ("m1", "m2")
@@ -44,6 +44,7 @@ VENDORS = (
             "fsdp": lambda device: ONE,
             "pinned-memory": lambda device: "Metal shares the host's memory: PyTorch pins none of it",
             "compile": lambda device: "torch.compile for Metal is a prototype",
+            "llama.cpp": has,
             "compiled-decode": lambda device: "torch.compile for Metal is a prototype",
         },
         missing={
@@ -54,6 +55,7 @@ VENDORS = (
         },
         # what Metal lacks runs on the CPU, with a warning, in the place of an error
         environment=(("PYTORCH_ENABLE_MPS_FALLBACK", "1"),),
+        engines={"llama-cpp": "llama-cpp-metal"},
         contain=None,
         why_alone=ONE,
         share_memory=share_memory,

@@ -38,6 +38,7 @@ ABILITIES = {
     "numa-binding": "torchrun asks CUDA near which CPUs a GPU is (torch/numa/binding.py)",
     "pinned-memory": "PyTorch pins no memory of the host for it",
     "nvcc": "DeepSpeed compiles its reader of disks with nvcc",
+    "llama.cpp": "its wheels of the registry are for CPUs and Macs",
 }
 """What techniques and emission ask of a device, each with what is said where a vendor does not list it."""
 
@@ -119,6 +120,7 @@ class Vendor:
     ``collectives`` is the library behind ``backend``, ``triton_compiler`` the command by which Triton
     builds its launchers. ``list_targets``: what its kernels are compiled for, where that has a name.
     ``why_alone``: why several machines of it, or several in one, are no job's; ``None`` where they are.
+    ``engines``: of an engine that computes otherwise there than on a CPU, the row that has its cost (generator.cost.engines).
     ``framework`` is what computes on it, ``skeleton`` the project that is made of it where that is not Trainer's.
     ``recommended``: named to whoever has a CPU alone, and too little of it.
     """
@@ -152,6 +154,7 @@ class Vendor:
     explain_doubt: Rule = has
     recommended: bool = False
     why_alone: str | None = None
+    engines: Mapping[str, str] = field(default_factory=dict)
     framework: str = PYTORCH
     skeleton: Skeleton | None = None
 

@@ -53,14 +53,14 @@ class LlamaCpp(CpuEngine):
         """On Apple's GPUs files of packed weights alone: MLX reads the plain ones there. Other GPUs' wheels are on no registry."""
         if case.on_cpu:
             return None
-        if case.vendor.name != "apple":
-            return "its wheels of the registry are for CPUs and Macs"
+        if why := case.explain_missing("llama.cpp"):
+            return why
         if not case.model.quantization:
             return "on a Mac it serves GGUF files, and MLX what is not packed"
         return explain_missing_build(self.role, case)
 
     def effects(self, case: Case) -> Mapping[str, Any]:
-        return {**super().effects(case), "engine": self.engine if case.on_cpu else "llama-cpp-metal"}
+        return {**super().effects(case), "engine": case.vendor.engines.get(self.engine, self.engine)}
 
     def choose_conversion(self, case: Case) -> tuple[str, str]:
         """A GGUF file is copied, its vocabulary made one of numbers."""

@@ -204,3 +204,43 @@ def test_killed_twenty_times_each_is_there_once(tmp_path, kind):
     killed = compare_killed_job(sys.executable, project, source, tmp_path, ["--shard_rows", "3"])
     rows = read(killed)
     assert [row["id"] for row in rows] == list(range(24)) and not any(row["error"] for row in rows)
+
+
+@pytest.mark.parametrize(
+    "samples, rate, kind, problem",
+    [
+        ([], 16000, "PCM_16", "no samples"),
+        ([0.1], 44100, "PCM_16", "no samples"),
+        ([0.1, 0.2], 192000, "PCM_16", "no samples"),
+        ([0.1, math.nan] * 200, 16000, "FLOAT", "no numbers"),
+        ([0.1, math.inf] * 200, 44100, "FLOAT", "no numbers"),
+        ([0.1] * 200, 1, "PCM_16", "1 samples per second"),
+        ([0.1] * 200, 8000, "PCM_U8", None),
+        ([[0.1, 0.3]] * 882, 44100, "PCM_24", None),
+    ],
+)
+def test_a_sound_is_numbers_at_a_rate_that_sounds_have(load, samples, rate, kind, problem):
+    np, soundfile = pytest.importorskip("numpy"), pytest.importorskip("soundfile")
+    pytest.importorskip("soxr")
+    content = io.BytesIO()
+    soundfile.write(content, np.array(samples, np.float32), rate, subtype=kind, format="WAV")
+    media = load_media(load)
+    if problem:
+        with pytest.raises(ValueError, match=problem):
+            media.decode_sound(content.getvalue(), 16000)
+    else:
+        decoded = media.decode_sound(content.getvalue(), 16000)
+        assert decoded.dtype == np.float32 and len(decoded) == pytest.approx(len(samples) * 16000 / rate, abs=1)
+
+
+@pytest.mark.slow
+def test_a_language_that_the_model_does_not_know_is_a_line(tmp_path):
+    pytest.importorskip("soundfile")
+    pytest.importorskip("soxr")
+    model = make_tiny_whisper(tmp_path / "m")
+    project = make_row_project(tmp_path / "p", model, BATCH | TRANSCRIPTS, "AutoModelForSpeechSeq2Seq", 2)
+    (tmp_path / "a.wav").write_bytes(make_wave(300, 0.5))
+    (tmp_path / "in.jsonl").write_text('{"path": "a.wav"}\n')
+    command = [sys.executable, "batch.py", "--input", "../in.jsonl", "--output", "../out.jsonl", "--language", "xx"]
+    done = subprocess.run(command, cwd=project, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 1 and "--language xx: " in done.stderr and "Traceback" not in done.stderr

@@ -10,6 +10,8 @@ from batch_input import Row
 from weights_identity import describe_model
 
 Results = list[tuple[int, dict]]
+LEAST_RATE = 1000
+"""Samples per second of a sound. By a header that says 1, a file of two megabytes is a sound of 64 GB."""
 
 
 class MediaWork:
@@ -86,19 +88,26 @@ def read_media(values: dict, column: str, folder: Path) -> bytes:
 
 def decode_sound(content: bytes, rate: int):
     """Samples in one channel at ``rate`` per second, float32. ValueError says why it is no sound."""
+    import numpy
     import soundfile
     import soxr
 
     try:
         samples, own = soundfile.read(io.BytesIO(content), dtype="float32", always_2d=True)
+        if own < LEAST_RATE:
+            raise ValueError(f"{own} samples per second: no sound has less than {LEAST_RATE:,}")
+        samples = samples.mean(axis=1)
+        if own != rate and len(samples):
+            samples = soxr.resample(samples, own, rate)
     except soundfile.LibsndfileError as error:
         raise ValueError(f"no sound that can be read: {error.error_string}") from None
     except MemoryError as error:  # a header of a few bytes may speak of a thousand hours
         raise ValueError(f"no sound that can be held: {error}") from None
-    if not len(samples):
+    if not len(samples):  # of the last few at a high rate none is left
         raise ValueError("the sound has no samples")
-    samples = samples.mean(axis=1)
-    return samples if own == rate else soxr.resample(samples, own, rate)
+    if not numpy.isfinite(samples).all():
+        raise ValueError("the sound has samples that are no numbers")
+    return samples
 
 
 def decode_image(content: bytes):

@@ -3,6 +3,7 @@
 import argparse
 import io
 import math
+import sys
 import wave
 from collections.abc import Iterator
 from pathlib import Path
@@ -52,7 +53,12 @@ class Work(MediaWork):
             samples, sampling_rate=self.rate, return_tensors="pt", return_attention_mask=True, **more
         ).to(self.model.device, self.model.dtype)
         asked = {"language": self.args.language} if self.args.language else {}
-        tokens = self.model.generate(**inputs, **asked, **({} if fits else {"return_timestamps": True}))
+        try:
+            tokens = self.model.generate(**inputs, **asked, **({} if fits else {"return_timestamps": True}))
+        except ValueError as error:
+            if not asked:
+                raise
+            sys.exit(f"--language {self.args.language}: {' '.join(str(error).split())}")
         special = set(self.processor.tokenizer.all_special_ids)
         texts = self.processor.batch_decode(tokens, skip_special_tokens=True)
         return [

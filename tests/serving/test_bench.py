@@ -152,6 +152,77 @@ def project(tmp_path_factory) -> Path:
     return make_serving_project(folder / "p", model, modules, threads=1, max_waiting=0, max_concurrency=3)
 
 
+SLOW = """
+import json, sys, time
+print(json.dumps({"load_s": 1.0}), flush=True)
+for number, line in enumerate(sys.stdin):
+    time.sleep(60 * number)
+    print(json.dumps({"number": number}), flush=True)
+"""
+
+
+def test_a_baseline_that_takes_too_long_is_not_waited_for(load):
+    """What is said of all measuring (--within) holds where pipeline() takes minutes for an answer."""
+    load("sources")
+    child = load("serving/bench_child", "bench_child")
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, "-c", SLOW], **pipes) as process:
+        baseline = child.Baseline(process)
+        assert baseline.loaded == {"load_s": 1.0} and baseline.ask("a", 1, 30.0) == {"number": 0}
+        assert baseline.ask("b", 1, 0.1) is None
+        process.kill()
+
+
+ORDER = [
+    "serving/own_server",
+    "serving/progress_line",
+    *(f"serving/bench_{name}" for name in ("requests", "baseline", "plot", "figures", "machine")),
+]
+ORDER += [*(f"serving/bench_{name}" for name in ("report", "child", "server", "texts")), "serving/bench"]
+"""Each behind those that it imports."""
+
+
+class Answering:
+    """A server that answers at once, and pipeline() that does not: the client and the baseline of bench.py."""
+
+    end = time.perf_counter() + 3600
+    process = SimpleNamespace(kill=lambda: None)
+
+    def __init__(self, requests, answered: int) -> None:
+        self.answer, self.answered = requests.Answer(0.1, 0.2, 4, 8), answered
+
+    def complete(self, prompt, new_tokens):
+        return self.answer
+
+    def ask(self, prompt, new_tokens, seconds):
+        assert 0 < seconds <= 3600
+        self.answered -= 1
+        return {"ttft_s": 1.0} if self.answered >= 0 else None
+
+
+@pytest.mark.parametrize(
+    "answered, left_out", [(0, ["transformers.pipeline()"]), (1, ["transformers.pipeline()"]), (2, [])]
+)
+def test_bench_goes_on_without_a_baseline_that_takes_too_long(load, monkeypatch, answered, left_out):
+    leaves = ("quiet_imports", "config_file", "sources", "stop_tokens", "template_limits", "terminal")
+    for leaf in (
+        *leaves,
+        *("serving/prompts", "serving/api_key", "serving/weights_identity"),
+        *ORDER,
+    ):
+        if leaf == "serving/bench":
+            monkeypatch.setattr(sys.modules["config_file"], "read_config", dict)
+        load(leaf, leaf.rpartition("/")[2])
+    bench = sys.modules["bench"]
+    one = bench.Bench.__new__(bench.Bench)
+    both = Answering(sys.modules["bench_requests"], answered)
+    one.args = SimpleNamespace(repeats=4, prompt_tokens=8, new_tokens=4, log=None)
+    one.client, one.process, one.line, one.done = both, None, SimpleNamespace(show=lambda text: None), 0
+    one.texts, one.ours, one.theirs, one.left_out = SimpleNamespace(draw=str), [], [], []
+    one.measure_alone(both)
+    assert len(one.ours) == 5 and len(one.theirs) == answered and one.left_out == left_out
+
+
 def run_bench(project: Path, *flags: str) -> subprocess.Popen:
     command = [sys.executable, "bench.py", "--prompt_tokens", "20", "--new_tokens", "12", "--seconds", "1", *flags]
     pipe = subprocess.PIPE

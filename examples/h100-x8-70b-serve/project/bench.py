@@ -41,6 +41,8 @@ WITHIN, QUICK_WITHIN = 240, 90
 """Seconds."""
 ALONE_SHARE = 0.4
 """Of them for single requests and the baseline's."""
+BASELINE_SHARE = 0.7
+"""Of them in which the baseline must have answered twice, or it is left out."""
 LOAD_NAMES = ("users", "rate")
 LOOK_SECONDS = 0.5
 
@@ -73,7 +75,9 @@ class Bench:
 
     def measure_alone(self, baseline: Baseline | None) -> None:
         """One request at a time, of the server and of the baseline in turn, for as long as the share of them lasts."""
-        until = time.perf_counter() + ALONE_SHARE * (self.client.end - time.perf_counter())
+        started = time.perf_counter()
+        until = started + ALONE_SHARE * (self.client.end - started)
+        last = started + BASELINE_SHARE * (self.client.end - started)
         self.total = (1 + self.args.repeats) * (1 if baseline is None else 2)
         for turn in range(1 + self.args.repeats):
             if turn > 1 and time.perf_counter() >= until:
@@ -91,8 +95,18 @@ class Bench:
             self.ours.append(answer)
             self.tell("one at a time")
             if baseline is not None:
-                self.theirs.append(baseline.ask(prompt, self.args.new_tokens))
+                theirs = baseline.ask(prompt, self.args.new_tokens, last - time.perf_counter())
+                if theirs is None:  # it would take the time of all that follows
+                    self.leave_baseline(baseline)
+                    baseline = None
+                    continue
+                self.theirs.append(theirs)
                 self.tell("transformers.pipeline()")
+
+    def leave_baseline(self, baseline: Baseline) -> None:
+        baseline.process.kill()
+        if len(self.theirs) < 2:  # the first of them warms up
+            self.left_out.append("transformers.pipeline()")
 
     def measure_loads(self) -> None:
         """Users who ask again and again, 1 to max_concurrency, the most of them first; then requests that come as they

@@ -1,8 +1,10 @@
 """The baseline as a process beside the server: asked in turn with it, so that both meet the same machine."""
 
 import json
+import queue
 import subprocess
 import sys
+import threading
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,19 +20,30 @@ class Baseline:
 
     def __init__(self, process: subprocess.Popen) -> None:
         self.process = process
+        self.lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+        threading.Thread(target=self.listen, daemon=True).start()
         self.loaded = self.read()
 
-    def read(self) -> dict | None:
+    def listen(self) -> None:
+        """In a thread: a pipe is not read within a time. Behind the last line stands an empty one."""
         assert self.process.stdout, "started with a pipe"
-        line = self.process.stdout.readline()
+        for line in self.process.stdout:
+            self.lines.put(line)
+        self.lines.put("")
+
+    def read(self, seconds: float | None = None) -> dict | None:
+        line = self.lines.get(timeout=seconds)
         return json.loads(line) if line else None
 
-    def ask(self, prompt: str, new_tokens: int) -> dict:
-        """Ends the process where the baseline has ended."""
+    def ask(self, prompt: str, new_tokens: int, seconds: float) -> dict | None:
+        """``None`` where it took longer. Ends the process where the baseline has ended."""
         assert self.process.stdin, "started with a pipe"
         self.process.stdin.write(json.dumps({"prompt": prompt, "new_tokens": new_tokens}) + "\n")
         self.process.stdin.flush()
-        answer = self.read()
+        try:
+            answer = self.read(max(0.0, seconds))
+        except queue.Empty:
+            return None
         if answer is None:
             sys.exit(
                 f"transformers.pipeline() ended with {self.process.wait()}: see above, or measure with --no_baseline"

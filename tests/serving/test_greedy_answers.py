@@ -96,6 +96,19 @@ def test_what_the_file_asks_and_nobody_does_is_told(load, tmp_path, capsys):
     defaults = load("serving/generation_defaults", "generation_defaults")
     (tmp_path / "generation_config.json").write_text('{"repetition_penalty": 1.1, "no_repeat_ngram_size": 3}')
     config = {"model": str(tmp_path)}
-    assert defaults.read_penalty(config, frozenset({"repetition_penalty"})) == 1.1
+    assert defaults.read_choices(config, frozenset({"repetition_penalty"}), False) == {"repetition_penalty": 1.1}
     assert capsys.readouterr().err.count("no_repeat_ngram_size 3") == 1
-    assert defaults.read_penalty(config, frozenset()) == 1.0 and "repetition_penalty 1.1" in capsys.readouterr().err
+    assert defaults.read_choices(config, frozenset(), False) == {}
+    assert "repetition_penalty 1.1" in capsys.readouterr().err
+
+
+def test_what_is_drawn_is_drawn_as_the_file_asks(load, tmp_path):
+    for leaf, name in (("sources", "sources"), ("stop_tokens", "stop_tokens"), ("serving/prompts", "prompts")):
+        load(leaf, name)
+    defaults = load("serving/generation_defaults", "generation_defaults")
+    (tmp_path / "generation_config.json").write_text(
+        '{"do_sample": true, "temperature": 0.6, "top_k": 20, "min_p": 0.1}'
+    )
+    applied = frozenset({"top_k", "min_p", "repetition_penalty"})
+    choices = [defaults.read_choices({"model": str(tmp_path)}, applied, draws) for draws in (False, True)]
+    assert choices == [{}, {"top_p": 1.0, "top_k": 20, "min_p": 0.1}]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import pytest
 
@@ -125,6 +126,21 @@ ALL = frozenset({"top_k", "min_p", "repetition_penalty"})
         ({"temperature": 0.6, "top_k": 50}, ALL, {"temperature": 1.0}, []),
         ({"repetition_penalty": 1.05}, ALL, {"repetition_penalty": 1.05}, []),
         ({"num_beams": 4, "no_repeat_ngram_size": 0, "max_length": 20, "eos_token_id": 2}, ALL, {}, ["num_beams 4"]),
+        ({"repetition_penalty": 0}, ALL, {}, ["repetition_penalty 0"]),
+        ({"repetition_penalty": "1.1"}, ALL, {}, ["repetition_penalty '1.1'"]),
+        ({"do_sample": True, "temperature": "0.7"}, ALL, {"temperature": 1.0}, ["temperature '0.7'"]),
+        ({"do_sample": True, "top_k": 50.0, "min_p": 2.0}, ALL, {"top_k": 50}, ["min_p 2.0"]),
+        ({"do_sample": True, "top_k": -1, "top_p": 0}, ALL, {"top_k": 0, "top_p": 0}, []),
+        ({"do_sample": True, "top_k": 1}, frozenset(), {}, ["top_k 1"]),
+        (
+            {"no_repeat_ngram_size": 1, "min_new_tokens": 1, "typical_p": 0.9},
+            ALL,
+            {},
+            ["min_new_tokens 1", "no_repeat_ngram_size 1"],
+        ),
+        ({"forced_bos_token_id": 5, "pad_token_id": 0}, ALL, {}, ["forced_bos_token_id 5"]),
+        ({"num_beams": 1, "length_penalty": 2.0, "early_stopping": True, "output_scores": True}, ALL, {}, []),
+        ({"token_healing": True, "num_assistant_tokens": 20}, ALL, {}, ["token_healing True"]),
     ],
 )
 def test_what_the_model_asks_is_done_or_said(defaults, tmp_path, own, applied, taken, left):
@@ -132,3 +148,12 @@ def test_what_the_model_asks_is_done_or_said(defaults, tmp_path, own, applied, t
     (tmp_path / "config.json").write_text("{}")
     found, rest = defaults.read_defaults({"model": str(tmp_path)}, applied)
     assert found.items() >= taken.items() and rest == left and "temperature" in found
+
+
+@pytest.mark.parametrize(
+    "own, said", [("[1]", "is no JSON object"), ('{"eos_token_id": "2"}', "eos_token_id '2' is no number")]
+)
+def test_a_file_of_settings_that_is_none_is_a_line(defaults, tmp_path, own, said):
+    (tmp_path / "generation_config.json").write_text(own)
+    with pytest.raises(SystemExit, match=said):
+        sys.modules["prompts"].read_end_tokens(str(tmp_path), None, "generation_config.json")

@@ -62,7 +62,11 @@ class Work:
             default=0.0,
             help="0: always the likeliest token; 2 at most",
         )
-        parser.add_argument("--top_p", type=partial(parse_number, float, 1e-6, 1), default=1.0)
+        parser.add_argument(
+            "--top_p",
+            type=partial(parse_number, float, 1e-6, 1),
+            help="of the probability to draw from (default: as the model's generation_config.json asks, as top_k is)",
+        )
         parser.add_argument("--seed", type=int, default=0, help="of what is drawn, with the number of the row")
         parser.add_argument("--chat", action="store_true", help="a text is a question to the model, and not continued")
 
@@ -80,7 +84,7 @@ class Work:
 
     def __init__(self, config: dict, here: Path, args: argparse.Namespace) -> None:
         from engine import Engine  # the libraries take seconds: what is wrong with a flag or a file is said before
-        from generation_defaults import read_penalty
+        from generation_defaults import read_choices
         from prompts import Prompts
 
         self.args = args
@@ -88,7 +92,9 @@ class Work:
         self.batch = config["serving"]["max_concurrency"]
         self.prompts = Prompts(config)
         self.engine = Engine(config, here)
-        self.penalty = read_penalty(config, Engine.applied)
+        self.choices = read_choices(config, Engine.applied, draws=args.temperature > 0)
+        if args.top_p is not None:
+            self.choices["top_p"] = args.top_p
         if args.temperature > 0 and not Engine.draws_by_seed:
             print("the engine draws all its numbers from one seed of its own: --seed is not kept", file=sys.stderr)
 
@@ -119,8 +125,7 @@ class Work:
             raise ValueError(f"the prompt has {len(tokens):,} tokens, and max_context is {self.most:,} with the answer")
         most = min(self.args.max_new_tokens, room)
         seed = draw_seed(self.args.seed, row.number)
-        temperature, top_p = self.args.temperature, self.args.top_p
-        return Task(place, tokens, Sampling(most, temperature, top_p, seed, repetition_penalty=self.penalty))
+        return Task(place, tokens, Sampling(most, self.args.temperature, seed=seed, **self.choices))
 
     def encode(self, values: dict) -> list[int]:
         column = self.args.column

@@ -5,8 +5,11 @@ import runpy
 import sys
 
 from api_key import read_key
+from generation_defaults import FILE, read_defaults, read_own
 
 LOCAL = ("127.0.0.1", "localhost", "::1")
+APPLIED = frozenset({"top_k", "min_p", "repetition_penalty"})
+"""What both engines' servers take of the model's own file, beside temperature and top_p."""
 
 
 def parse_address(serving: dict, about: str | None) -> tuple[list[str], list[str]]:
@@ -23,6 +26,18 @@ def parse_address(serving: dict, about: str | None) -> tuple[list[str], list[str
 def list_words(flags: dict) -> list[str]:
     """Flags as words; one that is true stands alone."""
     return [word for name, value in flags.items() for word in [f"--{name}", *([] if value is True else [str(value)])]]
+
+
+def report_defaults(config: dict, engine: str) -> int | None:
+    """Says what the model's own file asks and the engine's server leaves out without a word; the tokens of an answer
+    that it names."""
+    try:
+        own, (_, left) = read_own(config), read_defaults(config, APPLIED)
+    except OSError:  # of a hub that does not answer: the engine says so itself
+        return None
+    if left:
+        print(f"serve.sh: the model's {FILE} asks what {engine} does not do: {', '.join(left)}", file=sys.stderr)
+    return own.get("max_new_tokens")
 
 
 def become(module: str, words: list[str]) -> None:

@@ -9,6 +9,9 @@ Receive = Callable[[list[int], str | None], None]
 LEAST_TEMPERATURE = 1e-5
 """Less is 0: of 32 bits it may be no number above that, nor logits that are divided by it."""
 
+LEAST_TOP_P = 1e-6
+"""Of 0 no token would be left: the likeliest always is."""
+
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
@@ -28,6 +31,7 @@ class Sampling:
     def __post_init__(self) -> None:
         if self.temperature < LEAST_TEMPERATURE:
             object.__setattr__(self, "temperature", 0.0)
+        object.__setattr__(self, "top_p", max(self.top_p, LEAST_TOP_P))
 
     @property
     def takes_likeliest(self) -> bool:

@@ -9,7 +9,7 @@ import sys
 
 from api_key import read_key
 from config_file import read_config
-from launching import become, list_words, parse_address
+from launching import become, list_words, parse_address, report_defaults
 from sources import find_source
 
 HOST_VARIABLE = "VLLM_HOST_IP"
@@ -44,10 +44,14 @@ def main() -> None:
         words += ["--revision", config["revision"]]
     if config.get("tokenizer"):
         words += ["--tokenizer", str(find_source(config, "tokenizer"))]
+    own = report_defaults(config, "vLLM")
+    most = (
+        f"{own} tokens, of the model's generation_config.json" if own else f"the end of {flags['max-model-len']} tokens"
+    )
     print(
-        f"serve.sh: where a request sets no max_tokens, vLLM writes to the end of {serving['flags']['max-model-len']} "
-        f"tokens, and not {serving['max_new_tokens']} as config.yaml says: it has no such default, only a limit "
-        "for all (--override-generation-config '{\"max_new_tokens\": 256}')",
+        f"serve.sh: where a request sets no max_tokens, vLLM writes to {most}, and not {serving['max_new_tokens']} as "
+        "config.yaml says: it takes no such default of it, only a limit for all "
+        "(--override-generation-config '{\"max_new_tokens\": 256}')",
         file=sys.stderr,
         flush=True,
     )

@@ -114,7 +114,7 @@ class Service:
         if asked.seed is not None and chosen["temperature"] > 0 and not Engine.draws_by_seed:
             message = "seed is not supported by the engine of this server: leave it out, or set temperature to 0"
             raise Refused(400, message, field="seed")
-        return chosen | {"top_p": max(chosen["top_p"], 1e-6)}
+        return chosen
 
     async def encode(self, asked: Asked) -> list[int]:
         assert self.prompts

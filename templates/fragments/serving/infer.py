@@ -13,7 +13,7 @@ from operator import truediv
 from pathlib import Path
 
 from config_file import read_config
-from generation_defaults import read_penalty
+from generation_defaults import read_choices
 from masking import mask_messages
 from prompts import Pieces, Prompts
 from sampling import Sampling
@@ -40,7 +40,7 @@ def main() -> None:
 
     from engine import Engine  # takes seconds: what is wrong with a flag is said before
 
-    sampling = Sampling(most, repetition_penalty=read_penalty(CONFIG, Engine.applied))
+    sampling = Sampling(most, **read_choices(CONFIG, Engine.applied, draws=False))
     started = time.perf_counter()
     with closing(Engine(CONFIG, HERE)) as engine:  # whatever ends it: its thread must not outlive this one
         loaded = time.perf_counter()

@@ -7,7 +7,7 @@ import sys
 
 from api_key import read_key
 from config_file import read_config
-from launching import become, list_words, parse_address
+from launching import become, list_words, parse_address, report_defaults
 from sources import find_source
 
 PORT = 20000
@@ -33,6 +33,7 @@ def main() -> None:
         words += ["--tokenizer-path", str(find_source(config, "tokenizer"))]
     if key := read_key():
         words.append(f"--api-key={key}")  # one word: a key may begin with -
+    report_defaults(config, "SGLang")
     print(
         "serve.sh: where a request sets no max_tokens, SGLang writes a chat to the end of "
         f"{serving['flags']['context-length']} tokens, and 16 of a text, and not {serving['max_new_tokens']} as "

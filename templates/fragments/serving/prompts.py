@@ -202,7 +202,11 @@ NAMING_ENDS = ("generation_config.json", "config.json")
 def read_end_tokens(model: Path | str, revision: str | None, name: str) -> list[int]:
     """``eos_token_id`` of a file of the model. Read here, as Transformers' own reader needs torch."""
     tokens = read_model_file(model, revision, name).get("eos_token_id")
-    return tokens if isinstance(tokens, list) else [] if tokens is None else [tokens]
+    listed = tokens if isinstance(tokens, list) else [] if tokens is None else [tokens]
+    for token in listed:
+        if type(token) is not int:
+            sys.exit(f"{name} of {model}: eos_token_id {token!r} is no number of a token: correct it there")
+    return [token for token in listed if token >= 0]  # -1 is none
 
 
 def read_model_file(model: Path | str, revision: str | None, name: str) -> dict:
@@ -211,6 +215,9 @@ def read_model_file(model: Path | str, revision: str | None, name: str) -> dict:
     if path is None:
         return {}
     try:
-        return json.loads(Path(path).read_text(encoding="utf-8"))
+        value = json.loads(Path(path).read_text(encoding="utf-8"))
     except ValueError as error:
         sys.exit(f"{path} is no JSON ({error}): fetch the model again")
+    if not isinstance(value, dict):
+        sys.exit(f"{path} is no JSON object: fetch the model again")
+    return value

@@ -15,7 +15,7 @@ from hwdetect.assemble import read_machine
 from hwdetect.machine.cpu_lists import format_cpu_list, parse_cpu_list, parse_cpu_mask
 from hwdetect.machine.live import Live
 from hwdetect.probes.cgroup import read_limits
-from hwdetect.probes.cpu.microarchitecture import AMD_GENERATIONS, find_cpuinfo_label
+from hwdetect.probes.cpu.microarchitecture import AMD_GENERATIONS, INTEL_WITH_TILES, find_cpuinfo_label
 from hwdetect.probes.notes import Notes
 from tests.hwdetect.memory_machine import MemoryMachine
 
@@ -205,8 +205,20 @@ def test_the_label_is_archspecs_own_on_this_machine():
     known = {
         archspec.cpu.host().name,
         *AMD_GENERATIONS.values(),
+        INTEL_WITH_TILES,
     }  # the last where a hypervisor hides what they are known by
     assert find_cpuinfo_label(read_cpuinfo(Live()).first, platform.machine()) in known
+
+
+def test_an_intel_with_tiles_in_a_virtual_machine_is_no_ice_lake():
+    """One that hides "waitpkg" was taken for an Ice Lake; one without tiles is what archspec says."""
+    from archspec.cpu.microarchitecture import TARGETS
+
+    flags = TARGETS["sapphirerapids"].features - {"waitpkg"}
+    block = {"vendor_id": "GenuineIntel", "cpu family": "6"}
+    assert find_cpuinfo_label(block | {"flags": " ".join(sorted(flags))}, "x86_64") == "sapphirerapids"
+    plain = " ".join(sorted(flag for flag in flags if not flag.startswith("amx")))
+    assert find_cpuinfo_label(block | {"flags": plain}, "x86_64") == "icelake"
 
 
 @pytest.mark.parametrize(("family", "label"), [("25", "zen4"), ("26", "zen5"), ("27", "x86_64_v4")])

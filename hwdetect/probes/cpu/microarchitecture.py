@@ -66,6 +66,8 @@ def _is_compatible(target, architecture: str, vendor: str, have: frozenset[str],
 
 AMD_GENERATIONS = {"25": "zen4", "26": "zen5"}
 """AMD processors with AVX-512 by the family that they state (Linux, arch/x86/kernel/cpu/amd.c): Zen 3 is of family 25 too, and has none."""
+INTEL_WITH_TILES = "sapphirerapids"
+"""the first with AMX, and the last one that archspec knows"""
 
 
 def find_cpuinfo_label(first: dict[str, str], architecture: str | None) -> str | None:
@@ -75,7 +77,9 @@ def find_cpuinfo_label(first: dict[str, str], architecture: str | None) -> str |
         label = find_label(
             architecture="x86_64" if architecture == "x86_64" else "x86", vendor=vendor, features=features
         )
-        # hypervisors hide features that archspec asks a generation for, and run the same kernels on it
+        # hypervisors hide features that archspec asks a generation for (of Intel's "waitpkg"), and run the same kernels on it
+        if vendor == "GenuineIntel" and "amx_tile" in features:
+            return INTEL_WITH_TILES
         hidden = label is not None and label.startswith("x86_64") and vendor == "AuthenticAMD" and "avx512f" in features
         return AMD_GENERATIONS.get(first.get("cpu family", ""), label) if hidden else label
     if architecture == "aarch64":

@@ -20,6 +20,7 @@ from benchmarks.engine_shapes import CONTEXT, PREFILL, PROMPT, PROMPTS, SHAPES
 from generator.cost import CostModel
 from generator.cost.execution import Execution
 from generator.model import ModelSpec, describe
+from hwdetect.catalog.cpu import TILES_OVER_LANES
 from hwdetect.types import Device
 
 HERE = Path(__file__).resolve().parent
@@ -29,7 +30,8 @@ ENGINES = {"transformers": ""}
 """The cost model's word, where it is another."""
 IN_ONE_PROCESS = {"openvino-genai": 0.05}
 """GiB that its server's process holds since its steps have one of their own, beside what both held as one when these rows were
-measured: 1.35 GiB of the two, where 1.30 were planned by these rows (FINDINGS.md, 2026-11-28)."""
+measured: 1.35 GiB of the two, where 1.30 were planned by these rows (FINDINGS.md, 2026-11-28). Rows that name the processor's
+instructions have the memory of both."""
 
 
 class Figure(NamedTuple):
@@ -56,6 +58,8 @@ def describe_machine(row: dict) -> Device:
     rates = {"fp32": best["fp32"], "bf16": best["bf16"]}
     if best["bf16"] > best["fp32"]:  # what has instructions for bf16 has VNNI
         rates["int8"] = best["bf16"]
+    tiles = "amx_bf16" in row["machine"].get("instructions", ())
+    lanes = (("bf16", rates["bf16"] / TILES_OVER_LANES),) if tiles else ()
     return Device(
         id="cpu",
         vendor="unknown",
@@ -64,7 +68,7 @@ def describe_machine(row: dict) -> Device:
         memory_bytes=MEMORY_BYTES,
         memory_bytes_per_s=best["host_memory_bandwidth"],
         peak_flops=tuple(rates.items()),
-        vector_flops=(("fp32", rates["fp32"]),),
+        vector_flops=(("fp32", rates["fp32"]), *lanes),
         basis="measured",
     )
 
@@ -79,6 +83,7 @@ def describe_run(row: dict) -> Execution:
         quant=packed,
         cache="static",
         packed_cache_dtype="bfloat16" if engine == "openvino-genai" and best["bf16"] > best["fp32"] else None,
+        packed_copies=2.0 if engine == "ctranslate2" and "Intel" in row["machine"]["cpu"] else 1.0,
         direct_step=row.get("step") == "direct",
         seq_len=PROMPT,
         new_tokens=row["new_tokens"],
@@ -101,7 +106,7 @@ def list_figures(row: dict) -> Iterator[Figure]:
     yield Figure(row, "prompt", best["prefill_tokens_per_s"], PREFILL / prompt.ttft_seconds)
     if "peak_gib" not in best:  # memory was not measured
         return
-    beside = IN_ONE_PROCESS.get(row["engine"], 0.0)
+    beside = 0.0 if "instructions" in row["machine"] else IN_ONE_PROCESS.get(row["engine"], 0.0)
     yield Figure(row, "memory", row["peak_gib_of_one_prompt"] + beside, estimate_memory_gib(cost, run))
     longer = run.but(seq_len=PREFILL, micro_batch=1)
     yield Figure(row, "longer memory", best["peak_gib"] + beside, estimate_memory_gib(cost, longer))

@@ -32,7 +32,7 @@ HERE = Path(__file__).resolve().parent
 ENGINES = {
     "transformers": (None, None, ("float32", "bfloat16")),
     "onnxruntime-genai": ("serve-onnxruntime_genai", "convert-onnxruntime_genai", ("float32", "int8", "int4")),
-    "openvino-genai": ("serve-openvino_genai", "convert-openvino_genai", ("float32", "int8", "int4")),
+    "openvino-genai": ("serve-openvino_genai", "convert-openvino_genai", ("float32", "bfloat16", "int8", "int4")),
     "llama-cpp": ("serve-llama_cpp", "convert-llama_cpp", ("float32", "int8", "int4")),
     "ctranslate2": ("serve-ctranslate2", "convert-ctranslate2", ("float32", "int8")),
 }
@@ -60,11 +60,13 @@ ENOUGH_SECONDS = 3.0
 PACKAGES = ("onnxruntime", "onnxruntime-genai", "openvino", "openvino-genai", "nncf", "torch", "transformers")
 
 WORKER = """
-import json, sys, time
+import json, os, sys, time
 from pathlib import Path
 def read_peak_gib():
-    # getrusage's maximum is at least that of the process which started this one
-    return int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]) / 2**20
+    # getrusage's maximum is at least that of the process which started this one; OpenVINO's steps have a process of their own
+    children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+    status = [Path(f"/proc/{pid}/status").read_text() for pid in ("self", *children)]
+    return sum(int(text.split("VmHWM:")[1].split()[0]) for text in status if "VmHWM:" in text) / 2**20
 begun = time.perf_counter()
 project, kind = Path(sys.argv[1]), sys.argv[2]
 sys.path.insert(0, str(project))
@@ -474,9 +476,15 @@ def measure(
     for each in (baseline, worker):
         each.close()
     machine = {name: max(each[name] for each in machines) for name in machines[0]}
-    machine = {"cpu": read_cpu(), "threads": args.threads, "best": machine, "load": loads}
+    machine = {
+        "cpu": read_cpu(),
+        "threads": args.threads,
+        "best": machine,
+        "load": loads,
+        "instructions": list_instructions(),
+    }
     weight_bytes = count_weight_bytes(model if engine == OWN else project / "weights")
-    weight_bytes /= 2 if weights == "bfloat16" else 1
+    weight_bytes /= 2 if weights == "bfloat16" and engine == OWN else 1
     return (
         {"model": shape, "engine": engine, "weights": weights, "versions": list_versions(find_python(engine, home))}
         | {"weight_bytes": weight_bytes, "load_s": worker.load_s, "pipeline_load_s": baseline.load_s}
@@ -484,6 +492,13 @@ def measure(
         | {"peak_gib_of_one_prompt": alone, "pipeline": take_best(plain)}
         | summarize(rounds, plain, weight_bytes, machine["best"]["host_memory_bandwidth"])
     )
+
+
+def list_instructions() -> list[str]:
+    """Of the processor, as hwdetect has them."""
+    from hwdetect import detect
+
+    return list(detect().cpu.isa_features or ())
 
 
 def read_step(project: Path) -> str | None:

@@ -114,17 +114,19 @@ def generate_eagerly(model: Path, prompts: list[list[int]], new_tokens: int) -> 
     return answers
 
 
-def score_eagerly(model: Path, texts: list[list[int]]) -> list[list[float]]:
+def score_eagerly(model: Path, texts: list[list[int]], dtype: str = "float32") -> list[list[float]]:
     """Log-probabilities of the tokens of each text but the first, by Transformers."""
     import torch
     from transformers import AutoModelForCausalLM
 
-    loaded = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32, attn_implementation="eager").eval()
+    loaded = AutoModelForCausalLM.from_pretrained(
+        model, dtype=getattr(torch, dtype), attn_implementation="eager"
+    ).eval()
     scores = []
     for text in texts:
         tokens = torch.tensor([text])
         with torch.inference_mode():
-            likely = loaded(tokens).logits[0, :-1].log_softmax(-1)
+            likely = loaded(tokens).logits[0, :-1].float().log_softmax(-1)
         scores.append(likely.gather(1, tokens[0, 1:, None])[:, 0].tolist())
     return scores
 

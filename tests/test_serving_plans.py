@@ -692,6 +692,24 @@ def test_a_cpu_without_vnni_packs_weights_for_answers_and_not_for_prompts(length
     assert document.choice["quantization"] == weights
 
 
+def test_openvino_serves_in_16_bits_where_there_are_tiles():
+    """benchmarks/results/engines_cpu_amx.json; with AVX512_BF16 alone its prompts took longer in bf16 than in 32 bits, and with one
+    thread its products ended the process."""
+
+    def plan(hardware: str, *pins: tuple[str, str]):
+        told = {"hardware": hardware, "prompt_tokens": 512, "new_tokens": 128, "pins": (("precision", "bf16"), *pins)}
+        return document_request(Request(model=str(MODELS / "smollm2-135m.json"), mode="infer", **told))
+
+    served = plan("cpu:2+amx,24gb")
+    assert (served.choice["engine"], served.config.serving.weights) == ("openvino-genai", "bfloat16")
+    for hardware in ("cpu:1+amx,24gb", "cpu:2+bf16,24gb"):
+        assert plan(hardware).choice["engine"] == "transformers"
+        with pytest.raises(UsageError, match="it computes in 32 bits"):
+            plan(hardware, ("engine", "openvino-genai"))
+    with pytest.raises(UsageError, match="of plain weights"):
+        plan("cpu:2+amx,24gb", ("quantization", "int8"))
+
+
 @pytest.mark.parametrize("template", [True, None, False])
 def test_the_readme_asks_what_the_model_answers(tmp_path, template):
     """A model without a chat template refuses chats; the converter's environment stays where it is."""

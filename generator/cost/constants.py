@@ -724,7 +724,8 @@ ENGINE_BLOCK_SECONDS = {
 }
 _CPU_ENGINES = (
     "benchmarks/results/engines_cpu.json: SmolLM2-135M, an 87M Llama and Qwen2.5-0.5B's shape on two cores of Zen 4 (AVX512_VNNI, "
-    "AVX512_BF16) and no other work; without VNNI SmolLM2-135M on one and two cores of Zen 3 (benchmarks/results/engines_cpu_avx2.json)"
+    "AVX512_BF16) and no other work; without VNNI SmolLM2-135M on one and two cores of Zen 3 (benchmarks/results/engines_cpu_avx2.json); "
+    "with AMX the three models on two cores of a Xeon (benchmarks/results/engines_cpu_amx.json)"
 )
 _ORT, _OPENVINO, _LLAMA_CPP, _CTRANSLATE2 = "onnxruntime-genai", "openvino-genai", "llama-cpp", "ctranslate2"
 CPU_BLOCK_SECONDS = state_by_key(
@@ -735,6 +736,19 @@ CPU_BLOCK_SECONDS = state_by_key(
         **{(_OPENVINO, "int8 by bf16"): 230e-6, (_OPENVINO, "int4 by bf16"): 160e-6},
         **{(_LLAMA_CPP, "float32"): 10e-6, (_LLAMA_CPP, "int8"): 70e-6, (_LLAMA_CPP, "int4"): 80e-6},
         **{(_CTRANSLATE2, "float32"): 210e-6, (_CTRANSLATE2, "int8"): 850e-6},
+        **{(_ORT, "float32 with AMX"): 177e-6, (_ORT, "int8 with AMX"): 96e-6, (_ORT, "int4 with AMX"): 45e-6},
+        **{
+            (_OPENVINO, "float32 with AMX"): 123e-6,
+            (_OPENVINO, "bfloat16 with AMX"): 142e-6,
+            (_OPENVINO, "int8 by bf16 with AMX"): 185e-6,
+            (_OPENVINO, "int4 by bf16 with AMX"): 148e-6,
+        },
+        **{
+            (_LLAMA_CPP, "float32 with AMX"): 229e-6,
+            (_LLAMA_CPP, "int8 with AMX"): 40e-6,
+            (_LLAMA_CPP, "int4 with AMX"): 10e-6,
+        },
+        **{(_CTRANSLATE2, "float32 with AMX"): 1002e-6, (_CTRANSLATE2, "int8 with AMX"): 1059e-6},
     },
     "seconds per block and step beyond what moving and multiplying takes, of an engine on a CPU",
     BY_HAND,
@@ -753,6 +767,20 @@ CPU_THREAD_READS = state_by_key(
         **{(_ORT, "int8 without VNNI"): 9.2e9, (_ORT, "int4 without VNNI"): 8.3e9},
         **{(_OPENVINO, "int8 by bf16"): 13.1e9, (_OPENVINO, "int4 by bf16"): 9.9e9},
         **{(_LLAMA_CPP, "int8"): 11.7e9, (_LLAMA_CPP, "int4"): 11.5e9, (_CTRANSLATE2, "int8"): 10.3e9},
+        **{("", "float32 with AMX"): 12.1e9, ("", "packed bfloat16 with AMX"): 8.5e9, ("", "bfloat16 with AMX"): 6.0e9},
+        **{(_ORT, "float32 with AMX"): 14.6e9, (_ORT, "int8 with AMX"): 11.8e9, (_ORT, "int4 with AMX"): 9.6e9},
+        **{
+            (_OPENVINO, "float32 with AMX"): 13.4e9,
+            (_OPENVINO, "bfloat16 with AMX"): 12.4e9,
+            (_OPENVINO, "int8 by bf16 with AMX"): 6.4e9,
+            (_OPENVINO, "int4 by bf16 with AMX"): 6.2e9,
+        },
+        **{
+            (_LLAMA_CPP, "float32 with AMX"): 12.0e9,
+            (_LLAMA_CPP, "int8 with AMX"): 5.9e9,
+            (_LLAMA_CPP, "int4 with AMX"): 5.2e9,
+        },
+        **{(_CTRANSLATE2, "float32 with AMX"): 12.0e9, (_CTRANSLATE2, "int8 with AMX"): 11.4e9},
     },
     "bytes of weights per second that a thread unpacks and multiplies one row with, however fast the memory is",
     BY_HAND,
@@ -769,6 +797,20 @@ CPU_FEW_ROWS = state_by_key(
         **{(_OPENVINO, "int8 by bf16"): 2.4, (_OPENVINO, "int4 by bf16"): 1.8},
         **{(_LLAMA_CPP, "float32"): 0.22, (_LLAMA_CPP, "int8"): 0.38, (_LLAMA_CPP, "int4"): 0.43},
         **{(_CTRANSLATE2, "float32"): 0.42, (_CTRANSLATE2, "int8"): 0.65},
+        **{("", "float32 with AMX"): 0.13, ("", "packed bfloat16 with AMX"): 0.32, ("", "bfloat16 with AMX"): 0.11},
+        **{(_ORT, "float32 with AMX"): 0.47, (_ORT, "int8 with AMX"): 0.46, (_ORT, "int4 with AMX"): 0.45},
+        **{
+            (_OPENVINO, "float32 with AMX"): 0.49,
+            (_OPENVINO, "bfloat16 with AMX"): 0.83,
+            (_OPENVINO, "int8 by bf16 with AMX"): 0.16,
+            (_OPENVINO, "int4 by bf16 with AMX"): 0.13,
+        },
+        **{
+            (_LLAMA_CPP, "float32 with AMX"): 0.15,
+            (_LLAMA_CPP, "int8 with AMX"): 0.24,
+            (_LLAMA_CPP, "int4 with AMX"): 0.25,
+        },
+        **{(_CTRANSLATE2, "float32 with AMX"): 0.15, (_CTRANSLATE2, "int8 with AMX"): 0.31},
     },
     "rate of products with eight rows over that of large ones",
     BY_HAND,
@@ -783,6 +825,20 @@ CPU_MANY_ROWS = state_by_key(
         **{(_OPENVINO, "int8 by bf16"): 1.45, (_OPENVINO, "int4 by bf16"): 1.5},
         **{(_LLAMA_CPP, "float32"): 0.34, (_LLAMA_CPP, "int8"): 0.69, (_LLAMA_CPP, "int4"): 0.82},
         **{(_CTRANSLATE2, "float32"): 0.86, (_CTRANSLATE2, "int8"): 2.5},
+        **{("", "float32 with AMX"): 0.75, ("", "packed bfloat16 with AMX"): 1.17, ("", "bfloat16 with AMX"): 1.17},
+        **{(_ORT, "float32 with AMX"): 0.67, (_ORT, "int8 with AMX"): 0.58, (_ORT, "int4 with AMX"): 0.51},
+        **{
+            (_OPENVINO, "float32 with AMX"): 0.83,
+            (_OPENVINO, "bfloat16 with AMX"): 1.2,
+            (_OPENVINO, "int8 by bf16 with AMX"): 1.82,
+            (_OPENVINO, "int4 by bf16 with AMX"): 1.95,
+        },
+        **{
+            (_LLAMA_CPP, "float32 with AMX"): 0.18,
+            (_LLAMA_CPP, "int8 with AMX"): 0.34,
+            (_LLAMA_CPP, "int4 with AMX"): 0.37,
+        },
+        **{(_CTRANSLATE2, "float32 with AMX"): 0.63, (_CTRANSLATE2, "int8 with AMX"): 1.88},
     },
     "the same with 512 rows",
     BY_HAND,
@@ -825,16 +881,20 @@ CPU_EMBEDDING_COPIES = state_by_key(
     {
         **{(_ORT, "float32"): 0.0, (_ORT, "int8"): 0.0, (_ORT, "int4"): 0.0},
         **{(_OPENVINO, "float32"): 1.0, (_OPENVINO, "int8"): 0.0, (_OPENVINO, "int4"): 0.0},
+        (_OPENVINO, "bfloat16"): 3.0,
     },
     "times an embedding is held that is not the output layer too; 0: its rows are read from the file",
     BY_HAND,
     f"{_CPU_ENGINES}; {_ROWS_OF_FILE}",
 )
 CPU_TIED_COPIES = state_by_key(
-    {_ORT: 1.0},
-    "times more that an embedding is held which is the output layer too: smaps has 0.53 GiB of the 0.39 of Qwen2.5-0.5B's file in 4 bits",
+    {
+        **{(_ORT, "float32"): 1.0, (_ORT, "int8"): 1.0, (_ORT, "int4"): 1.0},
+        (_OPENVINO, "bfloat16"): 2.0,
+    },
+    "times more that an embedding is held which is the output layer too",
     BY_HAND,
-    _CPU_ENGINES,
+    f"{_CPU_ENGINES}; smaps has 0.53 GiB of the 0.39 of Qwen2.5-0.5B's file in 4 bits; OpenVINO looks bf16 rows up in a copy of 32 bits",
 )
 LLAMA_CPP_SLOT_TOKENS = Constant(
     256, "tokens", COUNTED, "SLOT_TOKENS of the emitted engine.py: a slot has whole multiples of them, and one more"

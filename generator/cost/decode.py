@@ -130,8 +130,10 @@ def find_cpu_rate(run: Execution, rates: Rates, engine: Engine) -> float:
     if not run.engine:
         return rates.product(find_product_dtype(run), run.tf32)
     half = rates.product("bfloat16", run.tf32)
-    if unpacks_to_bf16(run, rates, engine):
+    if unpacks_to_bf16(run, rates, engine) or run.compute_dtype == "bfloat16":
         return half
+    if rates.has_tiles:
+        return rates.product("float32", run.tf32)
     # a dot product of bf16 is two multiplications in the lane of one: half of its rate is that of 32 bits, also where PyTorch's library
     # does not use the processor's width (MKL on Zen 5: 0.1 of 0.45e12)
     return max(rates.product("float32", run.tf32), half / 2)
@@ -143,15 +145,16 @@ def unpacks_to_bf16(run: Execution, rates: Rates, engine: Engine) -> bool:
 
 
 def find_cpu_format(run: Execution, rates: Rates, engine: Engine) -> str:
-    """Of the weights as an engine on a CPU multiplies them."""
+    """Of the weights as an engine on a CPU multiplies them, by the instructions that it has for that."""
+    kind = run.compute_dtype if run.quant == "none" else run.quant
     if unpacks_to_bf16(run, rates, engine):
-        return f"{run.quant} by bf16"
-    if run.steps_directly and run.quant == "none" and run.compute_dtype == "bfloat16":
-        return "packed bfloat16"  # in oneDNN's layout, by direct_step.py
-    if run.quant == "none":
-        return run.compute_dtype
-    slower = f"{run.quant} without VNNI"
-    return slower if slower in engine.many_rows and not multiplies_int8(rates) else run.quant
+        kind = f"{run.quant} by bf16"
+    if run.steps_directly and kind == "bfloat16":
+        kind = "packed bfloat16"  # in oneDNN's layout, by direct_step.py
+    if rates.has_tiles and f"{kind} with AMX" in engine.many_rows:
+        return f"{kind} with AMX"
+    slower = f"{kind} without VNNI"
+    return slower if slower in engine.many_rows and not multiplies_int8(rates) else kind
 
 
 def multiplies_int8(rates: Rates) -> bool:

@@ -41,6 +41,8 @@ class Rates:
     vector: float
     has_matrix_units: bool
     """that some engines' kernels use and PyTorch's do not: no part of ``products``"""
+    has_tiles: bool
+    """a CPU's, whose ``products`` of bf16 and int8 are theirs (AMX)"""
     bytes_per_s: float
     read_bytes_per_s: float
     """of products with few rows in an engine's replayed step, which read weights and write next to nothing"""
@@ -114,6 +116,7 @@ def compute_rates(
         **of_kind,
         vector=find_fp32_rate(device, cpu_budget or 1),
         has_matrix_units=device.architecture in c.WITH_MATRIX_UNITS,
+        has_tiles=device.kind == "cpu" and "bf16" in dict(device.vector_flops),
         links=compute_ring_rates(device, links, devices_per_node),
         peers_read=any(link.kind in DIRECT for link in links) if links else bool(device.link_bytes_per_s),
         rack=device.link_rack or 0,

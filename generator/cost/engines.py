@@ -85,7 +85,7 @@ class Engine:
     """of the weights that it holds there"""
     embedding_copies: Mapping[str, float] = field(default_factory=dict)
     """of an input embedding of its own; 0: the rows that are looked up are all that is touched of the file; none: as of the others"""
-    tied_copies: float = 0.0
+    tied_copies: Mapping[str, float] = field(default_factory=dict)
     """beyond those, of an embedding that is the output layer too"""
     slot_tokens: int = 0
     """keys and values of all contexts, each in parts of so many tokens and one part more, are written as it starts; 0: as they come"""
@@ -106,6 +106,7 @@ def list_cpu_formats(engine: str) -> dict[str, Any]:
         "packed_head_bytes": c.CPU_PACKED_HEAD_BYTES,
         "repacked_bytes": c.CPU_REPACKED_BYTES,
         "embedding_copies": c.CPU_EMBEDDING_COPIES,
+        "tied_copies": c.CPU_TIED_COPIES,
     }
     rows = {
         name: {kind: value for (owner, kind), value in table.items() if owner == engine}
@@ -198,7 +199,6 @@ ENGINES: Mapping[str, Engine] = {
     ),
     "onnxruntime-genai": Engine(
         **list_cpu_formats("onnxruntime-genai"),
-        tied_copies=c.CPU_TIED_COPIES["onnxruntime-genai"],
         process_gib=c.CPU_PROCESS_GIB["onnxruntime-genai"],
     ),
     "openvino-genai": Engine(

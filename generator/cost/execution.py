@@ -122,6 +122,8 @@ class Execution:
     sequence), varlen (one kernel for all of them there)"""
     dataloader_workers: int = 0
     pin_memory: bool = False
+    packed_copies: float = 1.0
+    """of packed weights, those that an engine holds on this processor over those that it holds on others"""
     threads: int | None = None
     """CPU threads of the compute; None on an accelerator"""
     # generation

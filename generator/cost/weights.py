@@ -38,7 +38,8 @@ def compute_held_bytes(shape: Shape, run: Execution) -> float:
     """Of a served model on one device. Experts over more devices than tensor parts: each has whole ones of all copies' (vLLM's
     --enable-expert-parallel with --data-parallel-size)."""
     engine = find_engine(run.engine)
-    stored = compute_stored_bytes(shape, run) * engine.weight_copies + compute_embedding_bytes_beyond(shape, run)
+    copies = engine.weight_copies * (run.packed_copies if run.quant != "none" else 1.0)
+    stored = compute_stored_bytes(shape, run) * copies + compute_embedding_bytes_beyond(shape, run)
     if shape.stored_bytes is None:  # a file of the owner's has other formats, of which it repacks few
         stored += engine.repacked_bytes.get(run.quant, 0.0) * shape.layers * sum(x.params for x in shape.linears)
     return stored * compute_placed_share(shape, run) / (run.tp * run.pp)
@@ -57,9 +58,9 @@ def compute_embedding_bytes_beyond(shape: Shape, run: Execution) -> float:
     """Of copies of the input embedding on a CPU, beyond those of the other weights."""
     engine, each = find_engine(run.engine), BYTES[run.weights_dtype]
     each = each if run.quant == "none" else compute_bytes_per_head_weight(run)
-    if not shape.head:
-        return engine.tied_copies * shape.embedding * each
     kind = run.compute_dtype if run.quant == "none" else run.quant
+    if not shape.head:
+        return engine.tied_copies.get(kind, 0.0) * shape.embedding * each
     return (engine.embedding_copies.get(kind, engine.weight_copies) - engine.weight_copies) * shape.embedding * each
 
 

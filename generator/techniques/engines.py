@@ -148,8 +148,7 @@ def list_engines() -> tuple[Engine, ...]:
 class CpuEngine(Engine):
     """One that is taken on CPUs, its weights converted before it is served."""
 
-    provides = frozenset({Trait.OWN_KERNELS})
-    needs: ClassVar = {Trait.FLOAT32_ARITHMETIC: "{other} is not of this engine: it computes in 32 bits"}
+    provides = frozenset({Trait.OWN_KERNELS, Trait.COMPUTES_IN_32_BITS})
     adds = 3
     """its environment, that of its converter, and the converted weights"""
 
@@ -159,6 +158,13 @@ class CpuEngine(Engine):
     def edits(self, case: Case) -> Edits:
         """Transformers is there for its tokenizers, and would say at every start that torch is not."""
         return Edits(environment=(("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1"),))
+
+
+def explain_packed_precision(other: Technique, case: Case) -> str | None:
+    """Why packed weights cannot stand beside a precision: engines on a CPU multiply them in a format that they take by themselves."""
+    if not case.on_cpu or other.axis != "precision" or Trait.FLOAT32_ARITHMETIC in other.traits(case):
+        return None
+    return f"{other.name} is of plain weights: what rounded ones are multiplied in is the engine's own choice"
 
 
 class GpuEngine(Engine):

@@ -58,6 +58,7 @@ class Trait(Enum):
     OWN_KERNELS = "the engine runs the model with code of its own: kernels, cache and graphs"
     PACKS_8_BITS = "the engine packs weights into 8 bits, and multiplies them so"
     PACKS_4_BITS = "the engine packs weights into 4 bits, and multiplies them so"
+    COMPUTES_IN_32_BITS = "the engine's kernels multiply plain weights in 32 bits"
     SERVES_16_BITS = "the engine computes in 16 bits, and in 8-bit floating point where the device has it"
     CHECKS_PROPOSALS = "the engine checks several proposed tokens in one pass, and takes back what is wrong"
     RUNS_DRAFT_MODEL = "the engine runs a small model beside the served one, and checks what it proposes"
@@ -124,6 +125,7 @@ EXCLUDED_BY_TRAIT: Mapping[Trait, Mapping[Trait, str]] = {
 """By trait: what whoever brings it cannot stand beside, and why."""
 
 NEEDED_BY_TRAIT: Mapping[Trait, Mapping[Trait, str]] = {
+    Trait.COMPUTES_IN_32_BITS: {Trait.FLOAT32_ARITHMETIC: "{other} is not of this engine: it computes in 32 bits"},
     Trait.DTENSOR: {Trait.TORCH_ADAMW: "{other} was not written for sharded tensors (DTensor)"},
     Trait.WHOLE_LOGITS: {Trait.OWN_LOOP: "TRL's SFTTrainer never holds all logits"},
     Trait.OWN_LOOP: {

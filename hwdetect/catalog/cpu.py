@@ -32,6 +32,8 @@ PLAIN_SHARE_OF_FP32 = {"bf16": 0.07, "fp16": 0.05}
 # where this was written (two cores of a current EPYC, perfgen detect --measure).
 ASSUMED_BYTES_PER_S_PER_CORE = 15e9
 ASSUMED_BYTES_PER_S_PER_PACKAGE = 150e9
+TILES_OVER_LANES = 8
+"""operations per cycle: 1,024 of a tile's product (PER_CYCLE_SOURCE), 128 of two products of 32 bf16 values in registers of 512 bits"""
 COMMON_SHARE = 0.75
 """ours: products of 1,024 and 4,096 rows came out within a tenth on quiet machines (benchmarks/measure.py)"""
 PER_CYCLE_SOURCE = "https://en.wikichip.org/wiki/flops"
@@ -65,7 +67,7 @@ def describe_cpu(cpu: Cpu, measured: tuple[Measurement, ...], memory_bytes: int 
         l2_bytes=sum_last_level_cache(cpu),
         compute_units=cores,
         peak_flops=tuple(rates.items()),
-        vector_flops=(("fp32", rates["fp32"]),),
+        vector_flops=tuple(compute_lane_flops(cpu, rates).items()),
         sources=cite_sources(cpu),
         basis="measured" if taken and bandwidth else "assumed",
     )
@@ -120,6 +122,12 @@ def compute_peak_flops(cpu: Cpu, cores: int) -> dict[str, float]:
         # I8MM multiplies 2×8 by 8×2 in a register, VNNI adds four products to each lane.
         rates["int8"] = fp32 * (8 if "i8mm" in features else 4)
     return rates
+
+
+def compute_lane_flops(cpu: Cpu, rates: dict[str, float]) -> dict[str, float]:
+    """Of ``rates``, what is reached without tiles (AMX), which multiply eight times what AVX512_BF16's registers do."""
+    shares = {"bf16": 1 / TILES_OVER_LANES} if "amx_bf16" in (cpu.isa_features or ()) else {}
+    return {"fp32": rates["fp32"]} | {name: share * rates[name] for name, share in shares.items()}
 
 
 def has_bf16(cpu: Cpu) -> bool:

@@ -8,11 +8,35 @@ import pytest
 from engine_contract import EngineContract
 from engine_projects import convert, drive, encode_questions, find_model, find_python, make_project, score_eagerly
 
+from hwdetect import detect
+
 pytestmark = [pytest.mark.engines, pytest.mark.slow]
 
 
 class TestOpenvinoGenai(EngineContract):
     leaf = "openvino_genai"
+
+
+def measure_distances(scores: list[list[float]], exact: list[list[float]]) -> list[float]:
+    """Means over each text."""
+    pairs = (zip(ours, theirs, strict=True) for ours, theirs in zip(scores, exact, strict=True))
+    return [fmean(abs(a - b) for a, b in pair) for pair in pairs]
+
+
+@pytest.mark.skipif(
+    "amx_bf16" not in (detect().cpu.isa_features or ()), reason="plans have it where there are tiles (AMX)"
+)
+@pytest.mark.parametrize("threads", [1, 2])
+def test_plain_weights_in_16_bits_score_a_text_as_near_as_pytorch_does(tmp_path, threads):
+    """With one thread its products divided by zero: no plan has that, and config.yaml may."""
+    model = find_model()
+    made = make_project(tmp_path / "p", "openvino_genai", "openvino-genai", model, weights="bfloat16", threads=threads)
+    convert(find_python("convert-openvino_genai"), made)
+    texts = encode_questions(model)
+    exact = score_eagerly(model, texts)
+    scores = drive(find_python("serve-openvino_genai"), made, "score", texts=texts)["scores"]
+    near, far = measure_distances(scores, exact), measure_distances(score_eagerly(model, texts, "bfloat16"), exact)
+    assert all(0 < ours < 1.5 * theirs for ours, theirs in zip(near, far, strict=True))
 
 
 def test_rounded_weights_score_a_text_as_near_in_16_bits_as_in_32(tmp_path):
@@ -25,9 +49,9 @@ def test_rounded_weights_score_a_text_as_near_in_16_bits_as_in_32(tmp_path):
     exact = score_eagerly(model, texts)
 
     def measure_differences() -> list[float]:
-        scores = drive(find_python("serve-openvino_genai"), made, "score", texts=texts)["scores"]
-        pairs = (zip(ours, theirs, strict=True) for ours, theirs in zip(scores, exact, strict=True))
-        return [fmean(abs(a - b) for a, b in pair) for pair in pairs]
+        return measure_distances(
+            drive(find_python("serve-openvino_genai"), made, "score", texts=texts)["scores"], exact
+        )
 
     chosen = measure_differences()
     steps = made / "openvino_steps.py"

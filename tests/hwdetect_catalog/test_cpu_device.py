@@ -47,6 +47,13 @@ def test_bf16_with_instructions_is_faster_than_fp32():
     assert sve.flops("bf16") > sve.flops("fp32")
 
 
+def test_what_is_reached_without_tiles_is_told_apart():
+    """Engines without kernels for them are priced by that: their float32 had been taken for half of the tiles' bf16."""
+    amx, plain = device("cpu:16+amx"), device("cpu:16+bf16")
+    assert dict(amx.vector_flops)["bf16"] == amx.flops("bf16") / 8 == plain.flops("bf16")
+    assert "bf16" not in dict(plain.vector_flops)
+
+
 def test_int8_needs_its_instructions():
     assert device("cpu:16").flops("int8") is None
     assert device("cpu:16+vnni").flops("int8") == 4 * device("cpu:16").flops("fp32")

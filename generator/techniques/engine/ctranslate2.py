@@ -1,5 +1,7 @@
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
+from generator.case.case import Case
 from generator.techniques.base import Published
 from generator.techniques.engines import CpuEngine
 from generator.techniques.traits import Trait
@@ -37,3 +39,8 @@ class Ctranslate2(CpuEngine):
             "weights quantization, layer fusion and batch reordering accelerate Transformer models on CPU and GPU",
         ),
     )
+
+    def effects(self, case: Case) -> Mapping[str, Any]:
+        # MKL's packed weights beside the loaded ones; in 32 bits the emitted engine.py takes oneDNN
+        packs = case.on_cpu and case.hardware.cpu.vendor == "GenuineIntel"
+        return {**super().effects(case), "packed_copies": 2.0 if packs else 1.0}

@@ -3,6 +3,7 @@ from typing import Any, ClassVar
 
 from generator.case.case import Case
 from generator.techniques.base import Published, Technique
+from generator.techniques.engines import explain_packed_precision
 from generator.techniques.quantization.bnb_nf4 import explain_quantized
 from generator.techniques.traits import Trait
 
@@ -25,6 +26,9 @@ class Int8(Technique):
 
     def obstacle(self, case: Case) -> str | None:
         return explain_quantized(case)
+
+    def conflict(self, other: Technique, case: Case) -> str | None:
+        return explain_packed_precision(other, case)
 
     def effects(self, case: Case) -> Mapping[str, Any]:
         return {"quant": "int8"}

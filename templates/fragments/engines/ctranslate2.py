@@ -1,10 +1,17 @@
 """CTranslate2: requests that wait are computed as one batch, which begins and ends together; the next wait for it."""
 
 import json
+import os
 import sys
 from collections.abc import Sequence
 from itertools import takewhile
 from pathlib import Path
+
+from config_file import read_config
+
+# MKL, which it takes on Intel's processors, packs float32 weights: twice the memory, half the tokens per second (4.8.5)
+if read_config()["serving"]["weights"] == "float32":
+    os.environ.setdefault("CT2_USE_MKL", "0")
 
 import ctranslate2
 

@@ -1289,12 +1289,35 @@ CPU_ATTENTION_REALISED = Constant(
     _CPU_ATTENTION,
 )
 CPU_ATTENTION_HALF_LENGTH = Constant(60, "tokens at which it reaches half of that", MEASURED, _CPU_ATTENTION)
-CPU_HALF_HEAD_OPERATIONS = Constant(
-    1.4e7,
-    "float32 operations of products, as long as its backward pass takes for one head of one row in bf16 beyond its arithmetic",
+_WITH_TILES = "9 heads of 64, 8 rows of 16 to 2,048 tokens, forward and backward, one thread of a Xeon with AMX, torch 2.13 (this project)"
+CPU_TILES_BACKWARD_REALISED = Constant(
+    0.6,
+    "rate of its backward pass over the float32 rate of products, long sequences, where those are wider than the kernel's",
     MEASURED,
-    # 0.12 ms at 40 tokens, 0.16 to 0.21 at 128, 0.16 at 256, nothing to see from 512 on, where products take 92 GFLOP/s
-    "scaled_dot_product_attention in bf16 and float32, 9 heads of 64, 16 to 1024 tokens, one Zen 5 core, torch 2.13 (this project)",
+    _WITH_TILES,
+)
+CPU_TILES_BACKWARD_HALF_LENGTH = Constant(
+    300,
+    "tokens at which it reaches half of that",
+    MEASURED,
+    f"{_WITH_TILES}: 0.19 at 128 tokens, 0.25 at 256, 0.44 at 1,024, 0.54 at 2,048",
+)
+CPU_HALF_HEAD_SECONDS = Constant(
+    1.6e-4,
+    "seconds of a thread that the backward pass takes for one head of one row in bf16 beyond its arithmetic",
+    MEASURED,
+    # Zen 5: 0.12 ms at 40 tokens, 0.16 to 0.21 at 128, 0.16 at 256, nothing to see from 512 on; with AMX 0.08 at 16, 0.16 at 64, 0.29 at
+    # 128, 0.16 at 256 and 384, nothing at 512
+    f"scaled_dot_product_attention in bf16 and float32, 16 to 1024 tokens, one Zen 5 core, torch 2.13 (this project); {_WITH_TILES}",
+)
+CPU_CACHED_SCORES = Constant(
+    20e6, "bytes of scores in float32 that the caches of a core and its neighbours hold", MEASURED, _WITH_TILES
+)
+CPU_CACHED_SCORES_GAIN = Constant(
+    2.2,
+    "speed of the passes over those, over that from memory",
+    MEASURED,
+    f"{_WITH_TILES}: 4.5 to 5 ns a score in bf16 and 9 in float32 up to 256 tokens, 14 to 18 from 512 on",
 )
 CPU_CORE_FLOPS = Constant(
     40e9,

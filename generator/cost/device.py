@@ -116,7 +116,7 @@ def compute_rates(
         **of_kind,
         vector=find_fp32_rate(device, cpu_budget or 1),
         has_matrix_units=device.architecture in c.WITH_MATRIX_UNITS,
-        has_tiles=device.kind == "cpu" and "bf16" in dict(device.vector_flops),
+        has_tiles=has_tiles(device),
         links=compute_ring_rates(device, links, devices_per_node),
         peers_read=any(link.kind in DIRECT for link in links) if links else bool(device.link_bytes_per_s),
         rack=device.link_rack or 0,
@@ -229,7 +229,11 @@ def compute_cpu_rates(device: Device, cores: int) -> dict:
     products.setdefault("fp4", products["bf16"])
     products.setdefault("int8", products["fp16"])
     bandwidth = device.memory_bytes_per_s or c.CPU_BYTES_PER_S
-    attention = products["fp32"] * c.CPU_ATTENTION_REALISED
+    forward, half_length = c.CPU_ATTENTION_REALISED, c.CPU_ATTENTION_HALF_LENGTH
+    backward, backward_half_length = forward, half_length
+    if has_tiles(device):
+        backward, backward_half_length = c.CPU_TILES_BACKWARD_REALISED, c.CPU_TILES_BACKWARD_HALF_LENGTH
+    flash = AttentionRates(products["fp32"] * forward, products["fp32"] * backward, half_length, backward_half_length)
     return {
         "products": products,
         "bytes_per_s": bandwidth * c.CPU_READ_REALISED,
@@ -237,17 +241,20 @@ def compute_cpu_rates(device: Device, cores: int) -> dict:
         "elementwise_bytes_per_s": bandwidth * c.CPU_ELEMENTWISE_REALISED,
         "l2_bytes": 0.0,  # its caches are in the measured bandwidth
         "l2_gain": 1.0,
-        "attention": {
-            "flash2": AttentionRates(attention, attention, c.CPU_ATTENTION_HALF_LENGTH, c.CPU_ATTENTION_HALF_LENGTH)
-        },
+        "attention": {"flash2": flash},
         "launch_seconds": c.CPU_OPERATOR_SECONDS,
         "source": describe_product_source(device, c.CPU_CORE_FLOPS if lacks_cpu_rate(device) else ceiling),
         "bandwidth_source": c.CPU_ELEMENTWISE_REALISED.source
         if device.memory_bytes_per_s
         else c.CPU_BYTES_PER_S.source,
-        "attention_source": c.CPU_ATTENTION_REALISED.source,
+        "attention_source": backward.source,
         "launch_source": c.CPU_OPERATOR_SECONDS.source,
     }
+
+
+def has_tiles(device: Device) -> bool:
+    """Whether a CPU's rates of 16 bits are those of AMX: without, they are less (``vector_flops``)."""
+    return device.kind == "cpu" and "bf16" in dict(device.vector_flops)
 
 
 def lacks_cpu_rate(device: Device) -> bool:

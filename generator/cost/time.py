@@ -350,6 +350,8 @@ def compute_scores_seconds(shape: Shape, run: Execution, rates: Rates, micro: Mi
         gain = rates.speed_up(scores * BYTES[run.compute_dtype])
         if rates.on_cpu:  # products of one head are too small for more
             rate = min(rate, rates.product("float32", False))
+            cached = min(1.0, c.CPU_CACHED_SCORES / (scores * BYTES["float32"]))
+            gain = 1.0 + cached * (c.CPU_CACHED_SCORES_GAIN - 1.0)
         forward = work / rate + scores * count_score_traffic(shape, run) / (rates.elementwise_bytes_per_s * gain)
         return forward * (3.0 + micro.again)
     # a ring calls its kernel for one part of the keys after the other
@@ -372,7 +374,7 @@ def compute_head_seconds(shape: Shape, run: Execution, rates: Rates, micro: Micr
     if not rates.on_cpu or run.rows == "sdpa" or BYTES[run.compute_dtype] >= BYTES["float32"]:
         return 0.0
     heads = shape.heads * micro.tokens / run.seq_len
-    return heads * c.CPU_HALF_HEAD_OPERATIONS / rates.product("float32", False)
+    return heads * c.CPU_HALF_HEAD_SECONDS / (run.threads or 1)
 
 
 def compute_visible_share(shape: Shape, run: Execution, reach: float) -> float:

@@ -29,7 +29,7 @@ def main() -> None:
 
 def write_model(model: Path, folder: Path, weights: str) -> None:
     check_files(model)
-    program = export_step(model)
+    program = export_step(model, torch.bfloat16 if weights == "bfloat16" else torch.float32)
     if weights in COMPRESSION:
         settings = dict(COMPRESSION[weights])
         mode = nncf.CompressWeightsMode[settings.pop("mode")]
@@ -43,9 +43,9 @@ def write_model(model: Path, folder: Path, weights: str) -> None:
             shutil.copy(model / name, folder)
 
 
-def export_step(model: Path) -> openvino.Model:
+def export_step(model: Path, dtype: torch.dtype) -> openvino.Model:
     """Several tokens behind those that the state holds, or none: a prompt and a step of an answer alike."""
-    loaded = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32, use_safetensors=True).eval()
+    loaded = AutoModelForCausalLM.from_pretrained(model, dtype=dtype, use_safetensors=True).eval()
     example = {"input_ids": torch.arange(24).reshape(2, 12), "attention_mask": torch.ones(2, 12, dtype=torch.long)}
     step, inputs = decompose_prefill_decode(loaded, example, multi_token_decode=True)["decode"]
     return OpenVINOExporter().export(step, inputs, config=OpenVINOConfig(dynamic=True, stateful=True)).program

@@ -24,9 +24,14 @@ Part = tuple[list[int], str | None]
 
 
 def find_precision(weights: str) -> str:
-    """Of the arithmetic: as exact as plain weights; between rounded ones in 16 bits, where the processor has them."""
+    """Of the arithmetic: that of plain weights; between rounded ones in 16 bits, where the processor has them."""
     capabilities = openvino.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
     return "bf16" if weights != "float32" and "BF16" in capabilities else "f32"
+
+
+def count_threads(weights: str, threads: int) -> int:
+    """Of products: with one, those of plain bf16 weights divide by zero on processors with AMX (OpenVINO 2026.4)."""
+    return max(2, threads) if weights == "bfloat16" else threads
 
 
 class Steps:
@@ -38,7 +43,8 @@ class Steps:
         scheduler.dynamic_split_fuse = True
         scheduler.enable_prefix_caching = False
         precision = find_precision(serving["weights"])
-        properties = {"INFERENCE_NUM_THREADS": serving["threads"], "INFERENCE_PRECISION_HINT": precision}
+        threads = count_threads(serving["weights"], serving["threads"])
+        properties = {"INFERENCE_NUM_THREADS": threads, "INFERENCE_PRECISION_HINT": precision}
         properties["KV_CACHE_PRECISION"] = precision  # its attention takes no other; the default is 8 bits
         self.pipeline = ContinuousBatchingPipeline(str(folder), scheduler, "CPU", properties)
         self.stop_tokens = set(stop_tokens)

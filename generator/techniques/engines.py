@@ -160,13 +160,6 @@ class CpuEngine(Engine):
         return Edits(environment=(("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1"),))
 
 
-def explain_packed_precision(other: Technique, case: Case) -> str | None:
-    """Why packed weights cannot stand beside a precision: engines on a CPU multiply them in a format that they take by themselves."""
-    if not case.on_cpu or other.axis != "precision" or Trait.FLOAT32_ARITHMETIC in other.traits(case):
-        return None
-    return f"{other.name} is of plain weights: what rounded ones are multiplied in is the engine's own choice"
-
-
 class GpuEngine(Engine):
     """One with paged keys and values, continuous batching and a server of its own, on the boards that it has a build for."""
 

@@ -38,11 +38,13 @@ class Trait(Enum):
     JOINED_CONVERSATIONS = "several conversations share a sequence, and none may see the others"
     # precision of weights
     FLOAT32_ARITHMETIC = "matrix products take 32-bit values"
+    BFLOAT16_ARITHMETIC = "matrix products take bfloat16"
     FLOAT16_ARITHMETIC = "matrix products take and give float16, which ends at 65,504"
     LOSS_SCALING = "the loss is multiplied before the backward pass, and gradients are divided by it"
     NO_MASTER_WEIGHTS = "weights are updated in 16 bits, without a 32-bit copy"
     QUANTIZED_BASE = "the frozen weights beneath the adapters are packed 4-bit values"
     PACKED_SHARDS = "packed 4-bit weights stay whole, or are divided as they are"
+    PACKED_ON_CPU = "an engine on a CPU multiplies rounded weights in a format that it takes by itself"
     UNPACKED_BY_OPERATORS = "weights are unpacked by operators of PyTorch's own, which a compiled graph may fuse"
     # who owns weights, gradients and states
     TORCH_ADAMW = "the optimizer is PyTorch's own AdamW, with 32-bit states"
@@ -69,6 +71,8 @@ class Trait(Enum):
     SELECTED_OPERATORS = "operators are looked at one by one: the outputs of some are kept, others run again"
     PARTIAL_RECOMPUTATION = "some layers are recomputed and others keep their activations"
 
+
+OF_PLAIN_WEIGHTS = "{other} is of plain weights: what rounded ones are multiplied in is the engine's own choice"
 
 EXCLUDED_BY_TRAIT: Mapping[Trait, Mapping[Trait, str]] = {
     Trait.COMPILED_GRAPH: {
@@ -111,6 +115,10 @@ EXCLUDED_BY_TRAIT: Mapping[Trait, Mapping[Trait, str]] = {
         Trait.NO_MASTER_WEIGHTS: "weights of 16 bits were not run with the loop that trains a divided model",
         Trait.SELECTED_OPERATORS: "the loop recomputes whole layers",
         Trait.PARTIAL_RECOMPUTATION: "the loop recomputes every layer or none",
+    },
+    Trait.PACKED_ON_CPU: {
+        Trait.BFLOAT16_ARITHMETIC: OF_PLAIN_WEIGHTS,
+        Trait.FLOAT16_ARITHMETIC: OF_PLAIN_WEIGHTS,
     },
     Trait.FSDP_RECOMPUTATION: {Trait.PARTIAL_RECOMPUTATION: "FSDP recomputes every layer or none"},
     Trait.DEEPSPEED_ENGINE: {

@@ -10,6 +10,7 @@ from generator.techniques.edits import Code, Edits, make_argument, merge_edits
 from generator.techniques.launch import is_by_deepspeed, is_by_loop
 from generator.techniques.precision.fp32 import make_weights_edits, state_mixed_precision
 from generator.techniques.precision.tf32 import explain_missing_tf32
+from generator.techniques.traits import Trait
 from hwdetect.catalog.cpu import get_share_without_bf16, has_bf16
 
 DROP_CASTS = """\
@@ -30,6 +31,7 @@ class Bf16(Technique):
     axis = "precision"
     name = "bf16"
     modes = ("train", "infer")
+    provides = frozenset({Trait.BFLOAT16_ARITHMETIC})
     evidence = (
         Published(
             "https://huggingface.co/docs/transformers/en/mixed_precision_training",

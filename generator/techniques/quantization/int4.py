@@ -3,7 +3,6 @@ from typing import Any, ClassVar
 
 from generator.case.case import Case
 from generator.techniques.base import Published, Technique
-from generator.techniques.engines import explain_packed_precision
 from generator.techniques.quantization.bnb_nf4 import explain_quantized
 from generator.techniques.traits import Trait
 
@@ -21,6 +20,7 @@ class Int4(Technique):
     modes = ("infer",)
     quality = 2
     quality_note = "weights are rounded to 4 bits, in groups"
+    provides = frozenset({Trait.PACKED_ON_CPU})
     needs: ClassVar = {Trait.PACKS_4_BITS: "{other} does not pack weights into 4 bits; only {able} do"}
     evidence = (
         Published(
@@ -32,8 +32,8 @@ class Int4(Technique):
     def obstacle(self, case: Case) -> str | None:
         return explain_quantized(case)
 
-    def conflict(self, other: Technique, case: Case) -> str | None:
-        return explain_packed_precision(other, case)
+    def traits(self, case: Case) -> frozenset[Trait]:
+        return self.provides if case.on_cpu else self.provides - {Trait.PACKED_ON_CPU}
 
     def effects(self, case: Case) -> Mapping[str, Any]:
         return {"quant": "int4"}

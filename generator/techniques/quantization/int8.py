@@ -3,7 +3,6 @@ from typing import Any, ClassVar
 
 from generator.case.case import Case
 from generator.techniques.base import Published, Technique
-from generator.techniques.engines import explain_packed_precision
 from generator.techniques.quantization.bnb_nf4 import explain_quantized
 from generator.techniques.traits import Trait
 
@@ -21,14 +20,15 @@ class Int8(Technique):
     modes = ("infer",)
     quality = 1
     quality_note = "weights are rounded to 8 bits"
+    provides = frozenset({Trait.PACKED_ON_CPU})
     needs: ClassVar = {Trait.PACKS_8_BITS: "{other} does not pack weights into 8 bits; only {able} do"}
     evidence = (Published("https://arxiv.org/abs/2208.07339", "8-bit weights: no degradation up to 175B"),)
 
     def obstacle(self, case: Case) -> str | None:
         return explain_quantized(case)
 
-    def conflict(self, other: Technique, case: Case) -> str | None:
-        return explain_packed_precision(other, case)
+    def traits(self, case: Case) -> frozenset[Trait]:
+        return self.provides if case.on_cpu else self.provides - {Trait.PACKED_ON_CPU}
 
     def effects(self, case: Case) -> Mapping[str, Any]:
         return {"quant": "int8"}

@@ -30,6 +30,8 @@ SETTLING = 2
 """Steps that are not compared: they compile and check, and the second lays out memory beside the optimizer's states."""
 TOLERANCE = {"fp32": 1e-3, "bf16": 0.02}
 """Of a loss, relative, over the first steps."""
+KINDS = {"amx_bf16": "amx", "_bf16": "bf16"}
+"""Of processors, by their instructions: each has a file of its own."""
 HEAD = """
 import sys, yaml
 sys.path.insert(0, {project!r})
@@ -107,7 +109,8 @@ def main() -> None:
     parser.add_argument("--seq-len", type=int, default=128)
     asked = parser.parse_args()
     processor = name_processor()
-    path = HERE / "results" / ("stock-cpu-bf16.json" if "_bf16" in processor else "stock-cpu.json")
+    kind = next((f"-{name}" for word, name in KINDS.items() if word in processor), "")
+    path = HERE / "results" / f"stock-cpu{kind}.json"
     kept = json.loads(path.read_text(encoding="utf-8"))["rows"] if path.exists() else []
     rows = [row for row in kept if row["name"].split(":")[0] not in asked.tasks]
     for task in asked.tasks:

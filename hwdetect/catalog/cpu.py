@@ -32,8 +32,11 @@ PLAIN_SHARE_OF_FP32 = {"bf16": 0.07, "fp16": 0.05}
 # where this was written (two cores of a current EPYC, perfgen detect --measure).
 ASSUMED_BYTES_PER_S_PER_CORE = 15e9
 ASSUMED_BYTES_PER_S_PER_PACKAGE = 150e9
-TILES_OVER_LANES = 8
-"""operations per cycle: 1,024 of a tile's product (PER_CYCLE_SOURCE), 128 of two products of 32 bf16 values in registers of 512 bits"""
+TILE_PER_CYCLE, FP32_BESIDE_TILES = 512, 2.2
+"""Of 1,024 operations of a tile's product (AMX_SOURCE) those that PyTorch reaches, and its float32 over what is assumed of others: 770 and
+212 GFLOP/s a core (products of 1,024 rows on two cores of a Xeon with AMX), beside the share that products are priced with"""
+TILES_OVER_LANES = 4
+"""of those to products of bf16 in registers of 512 bits, 128 a cycle"""
 COMMON_SHARE = 0.75
 """ours: products of 1,024 and 4,096 rows came out within a tenth on quiet machines (benchmarks/measure.py)"""
 PER_CYCLE_SOURCE = "https://en.wikichip.org/wiki/flops"
@@ -109,15 +112,17 @@ def compute_peak_flops(cpu: Cpu, cores: int) -> dict[str, float]:
     hertz = cpu.max_hz * SUSTAINED_SHARE_OF_MAX_HZ if cpu.max_hz else ASSUMED_HZ
     cycles = cores * hertz
     fp32 = get_fp32_per_cycle(features, cpu.microarchitecture) * cycles
+    if "amx_bf16" in features:
+        fp32 *= FP32_BESIDE_TILES
     rates = {
         "fp64": fp32 / 2,  # half as many lanes in the same register
         "fp32": fp32,
         "fp16": fp32 * _get_fp16_ratio(features),
         # A tile product has no fp32 counterpart that it could be a multiple of.
-        "bf16": 1024 * cycles if "amx_bf16" in features else fp32 * _get_bf16_ratio(features, cpu),
+        "bf16": TILE_PER_CYCLE * cycles if "amx_bf16" in features else fp32 * _get_bf16_ratio(features, cpu),
     }
     if "amx_int8" in features:
-        rates["int8"] = 2048 * cycles  # half the bytes of bf16: twice the operations in a tile
+        rates["int8"] = 2 * TILE_PER_CYCLE * cycles  # half the bytes of bf16: twice the operations in a tile
     elif features & {"avx512_vnni", "avx_vnni", "i8mm"}:
         # I8MM multiplies 2×8 by 8×2 in a register, VNNI adds four products to each lane.
         rates["int8"] = fp32 * (8 if "i8mm" in features else 4)

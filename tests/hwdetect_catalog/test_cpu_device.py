@@ -43,14 +43,14 @@ def test_bf16_is_emulated_with_avx512_and_multiplied_by_plain_loops_without():
 def test_bf16_with_instructions_is_faster_than_fp32():
     plain, amx, sve = (device(f"cpu:16+{kind}") for kind in ("bf16", "amx", "sve"))
     assert plain.flops("bf16") == 2 * plain.flops("fp32")
-    assert amx.flops("bf16") == 16 * amx.flops("fp32")
+    assert 3.5 < amx.flops("bf16") / amx.flops("fp32") < 3.8  # 1.54e12 and 0.42e12 on two cores
     assert sve.flops("bf16") > sve.flops("fp32")
 
 
 def test_what_is_reached_without_tiles_is_told_apart():
     """Engines without kernels for them are priced by that: their float32 had been taken for half of the tiles' bf16."""
     amx, plain = device("cpu:16+amx"), device("cpu:16+bf16")
-    assert dict(amx.vector_flops)["bf16"] == amx.flops("bf16") / 8 == plain.flops("bf16")
+    assert dict(amx.vector_flops)["bf16"] == amx.flops("bf16") / 4 == plain.flops("bf16")
     assert "bf16" not in dict(plain.vector_flops)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 
 import pytest
@@ -107,6 +108,7 @@ def test_marks_that_are_not_special_and_tags_of_answers(prompts, smollm2):
     """DeepSeek's marks are added tokens like any others, and so are the tags around thoughts, which come back in answers."""
     tokenizer = smollm2.tokenizer
     tokenizer.add_tokens(["[U]", "[A]", "[E]", "<think>", "</think>", "<tool_call>"])
+    smollm2.known_tokens = len(tokenizer)
     tokenizer.chat_template = TAGGED + "{# <tool_call> #}"
     assert prompts.list_turn_marks(tokenizer) == ["[A]", "[E]", "[U]"]
     tokenizer.chat_control_tokens = prompts.list_turn_marks(tokenizer)
@@ -163,3 +165,19 @@ def test_a_text_that_no_tokens_could_be_so_few_of_is_known_before_it_is_read(smo
     longest = max(smollm2.tokenizer.get_vocab(), key=len)
     assert smollm2.may_fit([longest * 5], 5) and smollm2.may_fit([TEXT], len(smollm2.encode_text(TEXT)))
     assert not smollm2.may_fit([longest * 5, "a"], 5)
+
+
+@pytest.mark.parametrize("own", [{"vocab_size": 49000}, {"text_config": {"vocab_size": 49000}}])
+def test_a_token_that_the_model_has_no_embedding_of_is_refused(prompts, model, tmp_path, own):
+    """Engines end at it: a row of batch.py would be the end of every other, and of each later start."""
+    for path in model.iterdir():
+        if path.name.startswith(("tokenizer", "chat_template")):
+            (tmp_path / path.name).symlink_to(path)
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "llama"} | own))
+    few = prompts.Prompts({"model": str(tmp_path)})
+    word = few.tokenizer.convert_ids_to_tokens(49100).replace("\u0120", " ")
+    assert few.known_tokens == 49000 and few.encode_text("hello")
+    with pytest.raises(ValueError, match="is no token of the model, which has 49000"):
+        few.encode_text(word)
+    with pytest.raises(ValueError, match="49100"):
+        few.encode_messages([{"role": "user", "content": f"a{word}"}])

@@ -23,7 +23,7 @@ class Engine:
 class Prompts:
     """Of one token per character, and none that is longer."""
 
-    tokenizer = range(256)
+    known_tokens = 256
 
     def __init__(self) -> None:
         self.encoded: list[str] = []

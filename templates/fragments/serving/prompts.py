@@ -52,6 +52,8 @@ class Prompts:
         self.hidden = set(self.tokenizer.all_special_ids) | {
             number for number, token in self.tokenizer.added_tokens_decoder.items() if token.special
         }
+        self.known_tokens = min(len(self.tokenizer), count_embedded(model, revision) or sys.maxsize)
+        """From 0 to here: a tokenizer may have more than the model has embeddings."""
         self.longest_token = max(map(len, self.tokenizer.get_vocab()))
         """Characters of it."""
         self.encoding = threading.Lock()  # the fast tokenizers refuse two calls at once while one sets a limit
@@ -68,7 +70,17 @@ class Prompts:
     def encode_text(self, text: str) -> list[int]:
         """With what the tokenizer puts before a text, as in training."""
         with self.encoding:
-            return self.tokenizer(text)["input_ids"]
+            return self.check_tokens(self.tokenizer(text)["input_ids"])
+
+    def check_tokens(self, tokens: list[int]) -> list[int]:
+        """ValueError for one that the model has no embedding of: engines end at it, or read another's memory."""
+        unknown = next((token for token in tokens if token >= self.known_tokens), None)
+        if unknown is not None:
+            shown = self.tokenizer.convert_ids_to_tokens(unknown)
+            raise ValueError(
+                f"the tokenizer's {shown!r} ({unknown}) is no token of the model, which has {self.known_tokens}"
+            )
+        return tokens
 
     def encode_messages(self, messages: Sequence[dict], options: Mapping[str, Any] | None = None) -> list[int]:
         """Up to where the model's answer begins. ``options``: tools, documents, and arguments of the template's own.
@@ -85,7 +97,7 @@ class Prompts:
                     raise ValueError(
                         f"the model's chat template leaves {name} out: ask without, or a model that has them"
                     )
-        return tokens
+        return self.check_tokens(tokens)
 
     def check_options(self, options: Mapping[str, Any]) -> None:
         """ValueError for an argument that the template does not name: jinja would drop it without a word."""
@@ -207,6 +219,12 @@ def read_end_tokens(model: Path | str, revision: str | None, name: str) -> list[
         if type(token) is not int:
             sys.exit(f"{name} of {model}: eos_token_id {token!r} is no number of a token: correct it there")
     return [token for token in listed if token >= 0]  # -1 is none
+
+
+def count_embedded(model: Path | str, revision: str | None) -> int | None:
+    """Tokens that the model has embeddings of, by its config.json. ``None``: not said there."""
+    config = read_model_file(model, revision, "config.json")
+    return config.get("vocab_size") or (config.get("text_config") or {}).get("vocab_size")
 
 
 def read_model_file(model: Path | str, revision: str | None, name: str) -> dict:

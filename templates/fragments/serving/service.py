@@ -119,7 +119,7 @@ class Service:
     async def encode(self, asked: Asked) -> list[int]:
         assert self.prompts
         if isinstance(asked.prompt, list):
-            size = len(self.prompts.tokenizer)
+            size = self.prompts.known_tokens
             if any(not 0 <= token < size for token in asked.prompt):
                 raise Refused(400, f"prompt: tokens are from 0 to {size - 1}", field="prompt", code="invalid_value")
             return asked.prompt

@@ -34,7 +34,7 @@ def load_beside(leaf: str, *others: str) -> ModuleType:
 
 
 def make_control() -> Values:
-    return Values(should_save=False, should_log=False, should_training_stop=False)
+    return Values(should_save=False, should_log=False, should_evaluate=False, should_training_stop=False)
 
 
 def make_state(**given) -> Values:

@@ -138,10 +138,11 @@ def evaluate_as(losses):
 def stop_early(patience):
     train.CONFIG["early_stopping"] = patience
 
-def signal_in_evaluation(_):
+def signal_in_evaluation(step):
     real = train.Trainer.prediction_step
     def prediction_step(self, *args, **more):
-        os.kill(os.getpid(), signal.SIGTERM)
+        if self.state.global_step == step:
+            os.kill(os.getpid(), signal.SIGTERM)
         return real(self, *args, **more)
     train.Trainer.prediction_step = prediction_step
 
@@ -489,7 +490,7 @@ def test_train_10_a_signal_on_a_full_disk_names_the_last_save(runs):
 
 
 def test_train_10_a_signal_at_the_last_step_lets_the_run_finish(runs):
-    code, output = runs.run("signal-last", signal_at_step=[8, int(signal.SIGTERM)])
+    code, output = runs.run("signal-last", "--eval_strategy", "no", signal_at_step=[8, int(signal.SIGTERM)])
     assert code == 0 and (runs.folder / "signal-last" / "run.json").is_file(), output
     assert runs.weights("signal-last") == runs.weights("uninterrupted")
 
@@ -609,8 +610,26 @@ def test_train_11_a_run_that_was_stopped_early_ends_there_again(runs):
 
 
 def test_train_10_a_signal_during_the_first_evaluation_is_obeyed_in_it(runs):
-    code, output = runs.run("evaluating", "--eval_on_start", True, "--eval_steps", 2, signal_in_evaluation=None)
+    code, output = runs.run("evaluating", "--eval_on_start", True, "--eval_steps", 2, signal_in_evaluation=0)
     assert code == 143 and "stopped by SIGTERM before step 1: nothing is lost" in output, output
+
+
+@pytest.mark.parametrize("step", [2, 6, 8])
+def test_train_10_an_evaluation_that_a_signal_ends_is_made_when_the_run_goes_on(runs, step):
+    """It was finished first, and the step was lost to the SIGKILL that follows."""
+    whole, name = "evaluated", f"evaluated-{step}"
+    if not (runs.folder / whole).exists():
+        runs.run(whole, *EVALUATED, save_steps=4)
+    code, output = runs.run(name, *EVALUATED, save_steps=4, signal_in_evaluation=step)
+    assert code == 143 and f"stopped by SIGTERM after step {step}: run again to go on" in output, output
+    code, output = runs.run(name, *EVALUATED, save_steps=4, signal_in_evaluation=step)  # that which comes first
+    assert code == 143 and f"stopped by SIGTERM after step {step}: run again to go on" in output, output
+    code, output = runs.run(name, *EVALUATED, save_steps=4)
+    assert code == 0, output
+    reports = [json.loads((runs.folder / each / "run.json").read_text()) for each in (whole, name)]
+    losses = [[(row["step"], row["loss"]) for row in report["evaluations"]] for report in reports]
+    assert losses[0] == losses[1] and reports[0]["kept_step"] == reports[1]["kept_step"]
+    assert runs.weights(name) == runs.weights(whole)
 
 
 def test_data_05_fewer_sequences_than_a_batch_is_refused_by_the_run_too(runs):

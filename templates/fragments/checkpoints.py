@@ -29,7 +29,9 @@ class AlreadyTrained(Exception):
 
 
 def finish_training(trainer: Trainer) -> None:
-    """What Trainer does after the last step, for a run that was ended there: the best model and the callbacks."""
+    """What Trainer does after the last step, for a run that was ended there: evaluation, best model, callbacks."""
+    if trainer.args.eval_on_start:  # of a signal's checkpoint
+        trainer._evaluate(None, None, skip_scheduler=True)
     if trainer.args.load_best_model_at_end and trainer.state.best_model_checkpoint is not None:
         trainer._load_best_model()
     trainer.callback_handler.on_train_end(trainer.args, trainer.state, trainer.control)

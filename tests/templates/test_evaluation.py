@@ -6,14 +6,16 @@ import dataclasses
 import math
 import os
 import shutil
+import signal
 import sys
 import tomllib
+from contextlib import contextmanager
 from dataclasses import replace
 from importlib.util import find_spec
 from types import SimpleNamespace as Values
 
 import pytest
-from leaves import load_leaf
+from leaves import load_leaf, make_state
 
 from generator import pipeline
 from generator.case.request import Request
@@ -28,6 +30,15 @@ pytestmark = pytest.mark.skipif(find_spec("transformers") is None, reason="trans
 def make_args(**more) -> Values:
     start = {"seed": 1, "data_seed": None, "train_batch_size": 4, "gradient_accumulation_steps": 2, "world_size": 1}
     return Values(**start | {"process_index": 0, "eval_strategy": "steps"} | more)
+
+
+@contextmanager
+def keep_handlers():
+    """Those of the tests, past a run that sets its own."""
+    kept = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
+    yield
+    for number, handler in kept.items():
+        signal.signal(number, handler)
 
 
 def make_config(source, most=None) -> dict:
@@ -192,6 +203,88 @@ def test_batches_that_are_not_on_the_device_yet_are_counted_there():
     )
     load_leaf("evaluation").average_over_tokens(trainer)
     assert trainer.evaluation_loop().metrics["eval_loss"] == 3.0 and reduced == ["meta"]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "step", "epoch", "evaluated", "lacks"),
+    [
+        ("steps", 4, 0.4, [0, 2], True),
+        ("steps", 4, 0.4, [0, 2, 4], False),
+        ("steps", 5, 0.5, [0, 2, 4], False),
+        ("steps", 9, 0.9, [0, 2, 4, 6, 8], True),  # the last step is evaluated too
+        ("epoch", 5, 1.0, [0], True),
+        ("epoch", 5, 1.0, [0, 5], False),
+        ("epoch", 6, 1.2, [0, 5], False),
+        ("no", 4, 0.4, [], False),
+    ],
+)
+def test_a_checkpoint_without_its_evaluation_is_known(strategy, step, epoch, evaluated, lacks):
+    log = [{"step": step, "loss": 1.0}, *({"step": each, "eval_loss": 1.0} for each in evaluated)]
+    state = make_state(global_step=step, epoch=epoch, log_history=log, eval_steps=2, max_steps=9)
+    args = Values(eval_strategy=strategy, eval_delay=0)
+    assert load_leaf("evaluation").lacks_evaluation(args, state) == lacks
+
+
+@pytest.mark.parametrize("strategy", ["steps", "best", "no"])
+@pytest.mark.parametrize("stopped", [2, 4])
+def test_a_signal_ends_an_evaluation_and_the_next_run_makes_it(load, tmp_path, capsys, stopped, strategy):
+    """It was finished first, however long it took: whoever sent the signal had killed the run by then, and the step was lost."""
+    evaluation, stopping, checkpoints = load("evaluation"), load("stopping"), load("checkpoints")
+
+    from transformers.trainer_utils import IntervalStrategy, SaveStrategy
+
+    def prepare(name: str):
+        trainer = make_trainer(tmp_path / name, 1, [[1, 2, 3], [4, 5], [6, 7], [2, 9]])
+        trainer.train_dataset = [[3, 4, 5], [1, 2], [5, 6], [7, 8]]
+        given = {
+            "max_steps": 4,
+            "eval_steps": 2,
+            "save_steps": 4,
+            "per_device_train_batch_size": 1,
+            "disable_tqdm": True,
+        }
+        given |= {
+            "metric_for_best_model": "eval_loss",
+            "greater_is_better": False,
+            "load_best_model_at_end": strategy != "no",
+        }
+        for key, value in given.items():
+            setattr(trainer.args, key, value)
+        trainer.args.eval_strategy, trainer.args.save_strategy = IntervalStrategy.STEPS, SaveStrategy(strategy)
+        evaluation.prepare_evaluation(trainer, None)
+        trainer.add_callback(stopping.SaveOnSignal())
+        return trainer
+
+    def list_evaluations(trainer) -> list:
+        return [(entry["step"], entry["eval_loss"]) for entry in trainer.state.log_history if "eval_loss" in entry]
+
+    uninterrupted, trainer, batches = prepare("whole"), prepare("p"), []
+    with keep_handlers():
+        uninterrupted.train()
+    predict = trainer.prediction_step
+
+    def predict_and_stop(*arguments, **keywords):
+        if trainer.state.global_step == stopped:
+            batches.append(1)
+            os.kill(os.getpid(), signal.SIGTERM)
+        return predict(*arguments, **keywords)
+
+    trainer.prediction_step = predict_and_stop
+    with keep_handlers(), pytest.raises(SystemExit, match="143"):
+        trainer.train()
+    checkpoint = tmp_path / "p" / f"checkpoint-{stopped}"
+    assert len(batches) == 1 and (checkpoint / "trainer_state.json").is_file()
+    assert f"after step {stopped}: run again" in capsys.readouterr().out
+    resumed = prepare("p")
+    resumed.add_callback(checkpoints.EndAtLastStep())
+    with keep_handlers():
+        try:
+            resumed.train(resume_from_checkpoint=str(checkpoint))
+        except checkpoints.AlreadyTrained:
+            checkpoints.finish_training(resumed)
+    assert list_evaluations(resumed) == list_evaluations(uninterrupted)
+    for name in ("best_metric", "best_global_step"):
+        assert getattr(resumed.state, name) == getattr(uninterrupted.state, name)
 
 
 @pytest.mark.parametrize("strategy", ["no", "steps"])

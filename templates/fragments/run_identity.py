@@ -15,9 +15,11 @@ COPIES = "copies of the model"
 MAY_CHANGE = ("learning rate", "warmup", "length", COPIES)
 """What a run may go on with that began with another value; that is printed, and stands in the model's README.md."""
 MEASURED = "best model by"
+EVALUATED = "every row of the evaluation"
+COMPARED = (MEASURED, EVALUATED)
 """May change too: numbers of another metric, or of other rows, say nothing of which model is better."""
 LATER = (
-    MEASURED,
+    *COMPARED,
     *("processes", "Adam", "weight decay", "schedule", *MAY_CHANGE, "learned from", "data order", "gradient clipping"),
     *("label smoothing", "NEFTune", "optimizer arguments", "LoRA", "config of the model", "weights of the model"),
     *("loss of the routers", "every row"),
@@ -59,6 +61,7 @@ def describe_run(trainer: Trainer, config: dict, model: str | Path, rows_hash: s
         "warmup": args.warmup_steps,
         "length": f"{args.max_steps} steps" if args.max_steps > 0 else f"{args.num_train_epochs:g} epochs",
         MEASURED: describe_measure(args, trainer.eval_dataset),
+        EVALUATED: hash_evaluated_rows(args, trainer.eval_dataset),
         "changes": [],
     }
 
@@ -82,6 +85,16 @@ def describe_measure(args, rows) -> str:
     return (
         f"{'largest' if args.greater_is_better else 'smallest'} {args.metric_for_best_model} of {describe_rows(rows)}"
     )
+
+
+def hash_evaluated_rows(args, rows) -> str:
+    """Of all: an evaluation takes longer than their hash, which a run that keeps no best model does without."""
+    if rows is None or args.metric_for_best_model is None:
+        return "none"
+    value = hashlib.sha256()
+    for row in getattr(rows, "rows", rows):
+        value.update(repr(row).encode(errors="surrogatepass"))
+    return f"sha256 {value.hexdigest()[:16]}"
 
 
 def list_changes(saved: dict, run: dict, keys: Iterable[str]) -> list[str]:

@@ -536,6 +536,21 @@ def test_a_run_is_another_when_a_sampled_row_is(load, base):
     assert run["length"] == "8 steps"
 
 
+def test_one_evaluated_row_of_many_that_was_edited_is_seen(load):
+    """Of 640 rows every tenth was compared, and the best model was chosen among losses of different rows."""
+    from torch.utils.data import Subset
+
+    leaf, rows = load("run_identity"), [{"input_ids": [number]} for number in range(640)]
+    args = Values(metric_for_best_model="eval_loss", greater_is_better=False)
+    edited = [*rows[:5], {"input_ids": [7]}, *rows[6:]]
+    assert leaf.describe_measure(args, edited) == leaf.describe_measure(args, rows)
+    now, then = ({leaf.EVALUATED: leaf.hash_evaluated_rows(args, each)} for each in (edited, rows))
+    assert leaf.list_changes(then, now, leaf.COMPARED) and not leaf.list_changes({}, now, leaf.COMPARED)
+    filled = load("evaluation").FilledRows(Subset(rows, range(640)), 9)  # of several processes
+    assert leaf.hash_evaluated_rows(args, filled) == then[leaf.EVALUATED]
+    assert leaf.hash_evaluated_rows(Values(metric_for_best_model=None), rows) == "none"
+
+
 def test_a_run_is_another_when_its_adapter_is(load, base):
     peft = pytest.importorskip("peft")
     leaf, start = load("run_identity"), {"r": 8, "lora_alpha": 16, "target_modules": ["v_proj", "q_proj"]}

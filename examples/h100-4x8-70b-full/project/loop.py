@@ -48,7 +48,7 @@ class Loop:
         self.loss, self.logged_step = torch.zeros((), device=self.args.device), self.state.global_step
         self.notify("on_train_begin")
         if self.args.eval_on_start:
-            self.evaluate()
+            self._evaluate(None, None, skip_scheduler=True)
         while self.state.global_step < self.steps and not self.control.should_training_stop:
             self.train_epoch()
         if self.args.load_best_model_at_end and self.state.best_model_checkpoint is not None:
@@ -104,12 +104,15 @@ class Loop:
             self.log({"loss": total / steps, "grad_norm": self.gradient_norm, "learning_rate": self.learning_rate})
             self.loss.zero_()
         if self.control.should_evaluate:
-            is_best = self._determine_best_metric(metrics=self.evaluate(), trial=None)
+            is_best = self._determine_best_metric(metrics=self._evaluate(None, None), trial=None)
             if self.args.save_strategy == SaveStrategy.BEST:
                 self.control.should_save = is_best
         if self.control.should_save:
             loop_states.save(Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}", self)
             self.notify("on_save")
+
+    def _evaluate(self, trial: None, ignore_keys_for_eval: None, skip_scheduler: bool = False) -> dict[str, float]:
+        return self.evaluate()
 
     def evaluate(self) -> dict[str, float]:
         metrics = self.evaluation_loop(metric_key_prefix="eval").metrics

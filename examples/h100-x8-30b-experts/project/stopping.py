@@ -10,8 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from transformers import TrainerCallback
-from transformers.trainer_utils import SaveStrategy
 
+from evaluation import EvaluationStopped
 from masking import mask_messages
 from seals import cancel_checkpoint
 from terminal import keep_streams
@@ -65,15 +65,19 @@ def leave_terminal() -> None:
 
 
 class SaveOnSignal(TrainerCallback):
-    """SIGTERM (the machine is taken back), Ctrl-C, a closed terminal: finish the step, save, exit 143, 130 or 129."""
+    """SIGTERM (the machine is taken back), Ctrl-C, a closed terminal: finish the step, save, exit 143, 130 or 129.
+
+    An evaluation is not finished: it may take longer than whoever sent it waits.
+    """
 
     def __init__(self, advice: str = "run again to go on"):
         self.advice = advice
         self.requested = 0  # by the handler, at any moment
-        self.signum = 0  # decided at the end of a step
+        self.signum = 0  # decided at the end of a step, or of a batch of an evaluation
+        self.leaves_work = False  # steps, or an evaluation, to the run that goes on
 
     def on_train_begin(self, args, state, control, **kwargs):
-        self.saved_step = state.global_step
+        self.saved_step = self.first_step = state.global_step
         for signum in (signal.SIGTERM, signal.SIGINT):
             signal.signal(signum, self.request_stop)
         if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # as nohup has it
@@ -90,24 +94,36 @@ class SaveOnSignal(TrainerCallback):
         self.requested = signum
 
     def on_prediction_step(self, args, state, control, **kwargs):
-        if self.requested and not state.global_step:  # the first evaluation may take longer than whoever sent it waits
+        self.signum = self.decide_signal()
+        if not self.signum:
+            return
+        if state.global_step == self.first_step:  # nothing has been trained since this run began
             if state.is_world_process_zero:
-                print(f"stopped by {signal.Signals(self.requested).name} before step 1: nothing is lost")
-            sys.exit(128 + self.requested)
+                step = state.global_step
+                place = f"after step {step}: {self.advice}" if step else "before step 1: nothing is lost"
+                print(f"stopped by {signal.Signals(self.signum).name} {place}")
+            sys.exit(128 + self.signum)
+        control.should_save, control.should_training_stop = self.saved_step != state.global_step, True
+        self.leave_work(args, state, control)
+        raise EvaluationStopped
 
     def on_step_end(self, args, state, control, **kwargs):
         self.signum = self.decide_signal()
         if self.signum:
             control.should_save = control.should_training_stop = True
-            if state.global_step < state.max_steps:  # whoever sent it waits: the best model is for the end of training
-                args.load_best_model_at_end = False
-                if args.save_strategy == SaveStrategy.BEST:  # an evaluation would decide whether it is saved
-                    control.should_evaluate = False
+            self.leave_work(args, state, control)
 
     def on_epoch_end(self, args, state, control, **kwargs):
         """It also follows a step that ended the training, within an epoch: that step is saved already."""
-        if self.signum and state.global_step < state.max_steps:
-            control.should_save = control.should_evaluate = False
+        if self.signum:
+            self.leave_work(args, state, control)
+            control.should_save &= not self.leaves_work
+
+    def leave_work(self, args, state, control) -> None:
+        """Whoever sent it waits: the best model, too, is for the end of training."""
+        self.leaves_work |= control.should_evaluate or state.global_step < state.max_steps
+        if self.leaves_work:
+            args.load_best_model_at_end = control.should_evaluate = False
 
     def decide_signal(self) -> int:
         return self.requested
@@ -116,7 +132,7 @@ class SaveOnSignal(TrainerCallback):
         self.saved_step = state.global_step
 
     def on_train_end(self, args, state, control, **kwargs):
-        if not self.signum or state.global_step >= state.max_steps:  # it is trained: the model and its report follow
+        if not self.leaves_work:  # it is trained: the model and its report follow
             return
         if state.is_world_process_zero:
             saved = self.saved_step == state.global_step  # not where the disk had no room

@@ -22,6 +22,10 @@ COMPARED = 50_000
 """Rows of the training data among which those of an evaluation file are looked for: some seconds."""
 
 
+class EvaluationStopped(Exception):
+    """By a signal. What has been trained is saved, and evaluated by the run that goes on."""
+
+
 def hold_out(rows, config: dict, args, load: Callable):
     """Rows to train on, and rows to evaluate on: those of ``eval_data`` if it is a file, else that share of ``rows``.
 
@@ -118,6 +122,7 @@ def prepare_evaluation(trainer: Trainer, patience: int | None) -> None:
     check_metric(trainer)
     average_over_tokens(trainer)
     compare_saved_models(trainer)
+    leave_stopped_evaluations(trainer)
     if trainer.args.world_size > 1:
         batch = trainer.args.eval_batch_size * trainer.args.world_size
         trainer.eval_dataset = FilledRows(trainer.eval_dataset, batch)
@@ -154,12 +159,45 @@ def compare_saved_models(trainer: Trainer) -> None:
     trainer._determine_best_metric = determine_best_saved
 
 
+def leave_stopped_evaluations(trainer: Trainer) -> None:
+    """What a signal stops is saved without its evaluation: that of the checkpoint comes first when the run goes on."""
+    evaluate, determine_best = trainer._evaluate, trainer._determine_best_metric
+
+    def evaluate_or_stop(trial, ignore_keys_for_eval, skip_scheduler: bool = False) -> dict[str, float]:
+        state = trainer.state
+        try:  # Trainer's evaluation on start moves no schedule
+            metrics = evaluate(trial, ignore_keys_for_eval, skip_scheduler=skip_scheduler and not state.global_step)
+        except EvaluationStopped:
+            return {}
+        if skip_scheduler and state.global_step:
+            trainer.control.should_save = True  # it is saved: the best model may be this one
+            if determine_best(metrics=metrics, trial=trial):
+                state.best_model_checkpoint = str(Path(trainer.args.output_dir) / f"checkpoint-{state.global_step}")
+            trainer.control.should_save = False
+        return metrics
+
+    def determine_best_evaluated(metrics: dict[str, float], trial) -> bool:
+        return determine_best(metrics=metrics, trial=trial) if metrics else trainer.control.should_save
+
+    trainer._evaluate, trainer._determine_best_metric = evaluate_or_stop, determine_best_evaluated
+
+
 class EvaluateOnce(TrainerCallback):
-    """A resumed run was evaluated before its first step already."""
+    """A resumed run was evaluated before its first step already, and where it was saved, unless a signal was sooner."""
 
     def on_train_begin(self, args, state, control, **kwargs):
         if state.global_step:
-            args.eval_on_start = False
+            args.eval_on_start = lacks_evaluation(args, state)
+
+
+def lacks_evaluation(args, state) -> bool:
+    """Whether an evaluation that follows this step is not in the log."""
+    if any(entry["step"] == state.global_step and "eval_loss" in entry for entry in state.log_history):
+        return False
+    if args.eval_strategy == IntervalStrategy.EPOCH:
+        return float(state.epoch).is_integer() and args.eval_delay <= state.epoch
+    at_step = state.global_step % state.eval_steps == 0 or state.global_step >= state.max_steps
+    return args.eval_strategy == IntervalStrategy.STEPS and at_step and args.eval_delay <= state.global_step
 
 
 class FindBestCheckpoint(TrainerCallback):

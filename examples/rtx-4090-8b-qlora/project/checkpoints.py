@@ -16,7 +16,7 @@ from transformers.trainer_callback import TrainerState
 from transformers.trainer_pt_utils import safe_globals
 
 from run_folder import keep_finished_run, list_checkpoints, put_away, rotate_checkpoints
-from run_identity import COPIES, MAY_CHANGE, MEASURED, list_changes
+from run_identity import COMPARED, COPIES, MAY_CHANGE, list_changes
 from seals import begin_checkpoint, find_damage, has_hashes, read_seal, write_seal
 
 SMALL_FILES_BYTES = 16 << 20
@@ -29,7 +29,9 @@ class AlreadyTrained(Exception):
 
 
 def finish_training(trainer: Trainer) -> None:
-    """What Trainer does after the last step, for a run that was ended there: the best model and the callbacks."""
+    """What Trainer does after the last step, for a run that was ended there: evaluation, best model, callbacks."""
+    if trainer.args.eval_on_start:  # of a signal's checkpoint
+        trainer._evaluate(None, None, skip_scheduler=True)
     if trainer.args.load_best_model_at_end and trainer.state.best_model_checkpoint is not None:
         trainer._load_best_model()
     trainer.callback_handler.on_train_end(trainer.args, trainer.state, trainer.control)
@@ -78,7 +80,7 @@ def find_problem(folder: Path, run: dict) -> Problem | None:
     seal = read_seal(folder)
     if seal is None:
         return Problem("it has no readable seal of train.py")
-    changed = list_changes(seal["run"], run, [key for key in run if key not in (*MAY_CHANGE, MEASURED, "changes")])
+    changed = list_changes(seal["run"], run, [key for key in run if key not in (*MAY_CHANGE, *COMPARED, "changes")])
     if changed:
         different = "\n  ".join(changed)
         sys.exit(f"{folder} belongs to another run:\n  {different}\nUndo that, or take another --output_dir.")
@@ -130,7 +132,7 @@ class FollowArguments(TrainerCallback):
                     f"come of this:\n  {'; '.join(rates)}\nTake another --output_dir, or train longer (--max_steps)."
                 )
             return
-        measured = list_changes(saved, self.run, [MEASURED])
+        measured = list_changes(saved, self.run, COMPARED)
         if measured and state.best_metric is not None:
             state.best_metric = state.best_global_step = state.best_model_checkpoint = None
             self.run["changes"] += [f"from step {state.global_step} on: {measured[0]}"]

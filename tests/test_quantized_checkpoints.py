@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
+import sys
 from pathlib import Path
 
 import pytest
@@ -155,3 +157,40 @@ def test_gptq_that_is_not_rounded_around_0_is_refused_before_an_engine_does(engi
     assert plan(tmp_path, GPTQ, "1xl40s", pins=pins).choice["engine"] == engine
     with pytest.raises(UsageError, match=r"the checkpoint's are not \(sym: false\)"):
         plan(tmp_path, GPTQ | {"sym": False}, "1xl40s", pins=pins)
+
+
+def test_fp8_weights_are_unpacked_by_the_command_of_their_refusal(tmp_path, monkeypatch):
+    """Saved without more, the plain weights were packed again, and read as garbage by whoever took config.json at its word."""
+    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
+    from safetensors.torch import load_file, save_file
+    from test_data_formats import make_tokenizer
+
+    folder, plain = tmp_path / "packed", tmp_path / "plain"
+    experts = {"num_experts": 2, "num_experts_per_tok": 1, "moe_intermediate_size": 128, "head_dim": 64}
+    config = transformers.Qwen3MoeConfig(**TINY, **experts, num_key_value_heads=1, tie_word_embeddings=False)
+    transformers.AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16).save_pretrained(folder)
+    make_tokenizer(folder)
+    weights, packed = load_file(folder / "model.safetensors"), {}
+    for name, weight in weights.items():
+        packed[name] = weight
+        if "_proj." in name:
+            rows, columns = (size // 128 or 1 for size in weight.shape)
+            blocks = weight.float().reshape(rows, -1, columns, 128)
+            scales = blocks.abs().amax((1, 3)) / 448
+            packed[name] = (blocks / scales[:, None, :, None]).reshape(weight.shape).to(torch.float8_e4m3fn)
+            packed[f"{name}_scale_inv"] = scales
+    save_file(packed, folder / "model.safetensors", {"format": "pt"})
+    described = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(described | {"quantization_config": FP8}))
+    with pytest.raises(UsageError, match="cannot adapt packed") as refused:
+        document_request(Request(model=str(folder), hardware="1xl40s", train="lora", offline=True))
+    program, code, *places = shlex.split(refused.value.hint.partition("into PLAIN: ")[2])[1:]
+    assert (program, places) == ("-c", ["MODEL", "PLAIN"])
+    monkeypatch.setattr(sys, "argv", ["-c", str(folder), str(plain)])
+    exec(code, {})
+    written = load_file(plain / "model.safetensors")
+    assert written.keys() == weights.keys() and "quantization_config" not in (plain / "config.json").read_text()
+    for name, weight in weights.items():
+        assert written[name].dtype == torch.bfloat16
+        torch.testing.assert_close(written[name], weight, rtol=0.1, atol=0.01)
+    assert document_request(Request(model=str(plain), hardware="1xl40s", train="lora", offline=True))

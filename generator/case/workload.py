@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass, replace
 
 from generator.case.tasks import Task, find_task, list_tasks
@@ -202,6 +203,15 @@ UNPACKED = ("mxfp4",)
 quantizers/quantizer_mxfp4.py, ``dequantize``). Others stay packed, and are of packages that no training project has (GPTQ, AWQ,
 compressed-tensors), of kernels without a backward pass (fp8), or what --train qlora makes by itself (bitsandbytes)."""
 
+UNPACKED_TASKS = ("causal-lm", "sft")
+UNPACKING_FP8 = (
+    "import sys; from transformers import AutoModelForCausalLM as M, AutoTokenizer as T, FineGrainedFP8Config as C; "
+    "packed, plain = sys.argv[1:]; m = M.from_pretrained(packed, quantization_config=C(dequantize=True), dtype='auto'); "
+    "m._weight_conversions = None; m.save_pretrained(plain); T.from_pretrained(packed).save_pretrained(plain)"
+)
+"""Some models are published in fp8 alone (DeepSeek-V3). With the conversions that it has read by, ``save_pretrained`` of Transformers
+5.23 packs the weights again, the embeddings too, beside a config that does not say so."""
+
 
 def check_trains_quantized(workload: Workload, model: ModelSpec) -> None:
     """Refuse what cannot be trained of weights that are packed already. Raises ``UsageError``."""
@@ -216,10 +226,13 @@ def check_trains_quantized(workload: Workload, model: ModelSpec) -> None:
         if unpacked
         else "the unquantized checkpoint (with --train qlora it is packed in 4 bits)"
     )
+    if model.quantization == "fp8" and workload.task in UNPACKED_TASKS:
+        command = f"python -c {shlex.quote(UNPACKING_FP8)} MODEL PLAIN"
+        plain += f"; where none is published, this writes one of 16 bits, of MODEL (folder or id) into PLAIN: {command}"
     if workload.train == "full":
         raise UsageError(
             f"--train full cannot train {model.name}: its weights are already quantized ({model.quantization})",
-            f"use {plain}, or --from-scratch for new weights",
+            f"--from-scratch trains new weights; else use {plain}",
         )
     if workload.train == "qlora":
         raise UsageError(

@@ -824,6 +824,51 @@ def test_a_run_that_is_stopped_early_keeps_its_best_model_that_is_being_written(
     compare_models(tmp_path / "async", tmp_path / "waits", exactly=True)
 
 
+STOPPED_IN_EVALUATION = """
+import os
+import signal
+import time
+from pathlib import Path
+
+import torch.distributed.checkpoint as dcp
+from transformers.trainer_callback import CallbackHandler
+
+save, end = dcp.save, CallbackHandler.on_prediction_step
+
+
+def write(*args, **kwargs):
+    time.sleep(3)
+    return save(*args, **kwargs)
+
+
+def on_prediction_step(handler, args, state, control):
+    if state.global_step == 4 and args.process_index == 1 and not Path("runs/checkpoint-4").exists():
+        os.kill(os.getpid(), signal.SIGTERM)
+    return end(handler, args, state, control)
+
+
+dcp.save, CallbackHandler.on_prediction_step = write, on_prediction_step
+"""
+
+
+def test_an_evaluation_that_a_signal_to_one_process_ends_is_made_when_the_run_goes_on(inputs, tmp_path):
+    """All save the step behind it, which no save was planned for, and wait for the checkpoint that is being written."""
+    words, runs = ("--eval_steps", "2", "--save_steps", "3", "--save_total_limit", "4"), []
+    for name, more in (("whole", ""), ("stopped", "import stopped\n")):
+        project = make(inputs, tmp_path / name, "tensor", 2, "dense")
+        (project / "stopped.py").write_text(STOPPED_IN_EVALUATION)
+        (project / "train.py").write_text(f"{more}{(project / 'train.py').read_text()}")
+        runs.append(describe_run(project, 2, *words, *ASYNC))
+    ended = run_all(tmp_path, [*runs, runs[1]])
+    output = (tmp_path / "stopped/log-0").read_text()
+    assert [run["codes"] for run in ended] == [[0, 0], [143, 143], [0, 0]], output
+    assert (tmp_path / "stopped/runs/checkpoint-3/complete.json").exists()
+    reports = [read_report(tmp_path / name) for name in ("whole", "stopped")]
+    losses = [[(row["step"], row["loss"]) for row in report["evaluations"]] for report in reports]
+    assert losses[0] == losses[1] and reports[1]["resumed_from"] == 4
+    compare_models(tmp_path / "stopped", tmp_path / "whole", exactly=True)
+
+
 BAD_STEP_5 = """
 import time
 

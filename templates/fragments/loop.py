@@ -53,6 +53,7 @@ class Loop:
             self.train_epoch()
         if self.args.load_best_model_at_end and self.state.best_model_checkpoint is not None:
             self._load_best_model()
+        loop_states.finish_writing(self.callback_handler.callbacks, self.args)  # a signal may end the run now
         self.notify("on_train_end")
 
     def train_epoch(self) -> None:

@@ -66,7 +66,11 @@ def write_launcher(folder: Path, leaf: str, document: dict, config: Path) -> Pat
     for name, source in {
         "server": f"serving/launch_{leaf}",
         "api_key": "serving/api_key",
+        "generation_defaults": "serving/generation_defaults",
         "launching": "serving/launching",
+        "prompts": "serving/prompts",
+        "stop_tokens": "stop_tokens",
+        "template_limits": "template_limits",
         "sources": "sources",
         "config_file": "config_file",
     }.items():

@@ -7,11 +7,15 @@ import importlib
 import json
 import sys
 
+MODULES = ("api_key", "config_file", "generation_defaults", "launching", "prompts", "sources", "stop_tokens")
+MODULES += ("template_limits", "server")
+"""Each project has its own."""
+
 
 def read_words(folder: str) -> list[str]:
     """Those that the launcher of a project would become."""
     sys.path.insert(0, folder)
-    for name in ("api_key", "config_file", "launching", "sources", "server"):
+    for name in MODULES:
         sys.modules.pop(name, None)
     taken: list[str] = []
     try:

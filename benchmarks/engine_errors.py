@@ -20,8 +20,8 @@ from benchmarks.engine_shapes import CONTEXT, PREFILL, PROMPT, PROMPTS, SHAPES
 from generator.cost import CostModel
 from generator.cost.execution import Execution
 from generator.model import ModelSpec, describe
-from hwdetect.catalog.cpu import TILES_OVER_LANES
-from hwdetect.types import Device
+from hwdetect.catalog.cpu import compute_lane_flops
+from hwdetect.types import Cpu, Device
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results" / "engines_cpu.json"
@@ -58,8 +58,7 @@ def describe_machine(row: dict) -> Device:
     rates = {"fp32": best["fp32"], "bf16": best["bf16"]}
     if best["bf16"] > best["fp32"]:  # what has instructions for bf16 has VNNI
         rates["int8"] = best["bf16"]
-    tiles = "amx_bf16" in row["machine"].get("instructions", ())
-    lanes = (("bf16", rates["bf16"] / TILES_OVER_LANES),) if tiles else ()
+    cpu = Cpu(isa_features=tuple(row["machine"].get("instructions", ())))
     return Device(
         id="cpu",
         vendor="unknown",
@@ -68,7 +67,7 @@ def describe_machine(row: dict) -> Device:
         memory_bytes=MEMORY_BYTES,
         memory_bytes_per_s=best["host_memory_bandwidth"],
         peak_flops=tuple(rates.items()),
-        vector_flops=(("fp32", rates["fp32"]), *lanes),
+        vector_flops=tuple(compute_lane_flops(cpu, rates).items()),
         basis="measured",
     )
 

@@ -131,8 +131,8 @@ def compute_peak_flops(cpu: Cpu, cores: int) -> dict[str, float]:
 
 def compute_lane_flops(cpu: Cpu, rates: dict[str, float]) -> dict[str, float]:
     """Of ``rates``, what is reached without tiles (AMX), which multiply four times what AVX512_BF16's registers do."""
-    shares = {"bf16": 1 / TILES_OVER_LANES} if "amx_bf16" in (cpu.isa_features or ()) else {}
-    return {"fp32": rates["fp32"]} | {name: share * rates[name] for name, share in shares.items()}
+    lanes = {"fp32": rates["fp32"]}
+    return lanes | {"bf16": rates["bf16"] / TILES_OVER_LANES} if "amx_bf16" in (cpu.isa_features or ()) else lanes
 
 
 def has_bf16(cpu: Cpu) -> bool:

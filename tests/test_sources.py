@@ -171,6 +171,15 @@ def test_what_is_no_hub_id(text):
     assert not is_hub_id(text)
 
 
+@pytest.mark.parametrize(
+    ("text", "advice"),
+    [("./gone", "check the path"), ("a/b/c", "check the path"), ("~/m", "expanded the ~"), ("a b", "a hub id is")],
+)
+def test_what_was_meant_as_a_path_is_not_told_what_a_hub_id_is(text, advice):
+    with pytest.raises(SourceError, match=advice):
+        read_model(text, offline=True)
+
+
 def test_a_tokenizer_folder_becomes_a_full_path(folder, monkeypatch):
     (folder / "tokenizer.json").write_text("{}")
     monkeypatch.chdir(folder.parent)

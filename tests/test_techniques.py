@@ -2,7 +2,9 @@
 
 import inspect
 import re
+import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from added import added_files
@@ -16,13 +18,23 @@ from generator.emit.document import build_document
 from generator.emit.plan_json import to_json
 from generator.errors import UsageError
 from generator.pipeline import plan_request
-from generator.techniques.base import Measured, Published, find_technique, list_axes
+from generator.techniques.base import Measured, Published, Technique, find_technique, list_axes, load_technique
 from hwdetect.types import Disk
 
 ROOT = Path(__file__).resolve().parents[1]
 ALL = [t for axis in list_axes() for t in axis.members]
 FIELDS = set(Execution.__dataclass_fields__)
 HEADINGS = ("What it does:", "When it loses:", "Known problems:")
+
+
+def test_an_axis_that_is_not_its_folders_ends_with_both(monkeypatch):
+    """The folder's name in the place of the axis's ended a plan with a KeyError of the search."""
+    module = ModuleType("generator.techniques.data_loading.kept")
+    fields = {"axis": "data_loading", "name": "kept", "__module__": module.__name__}
+    module.Kept = type("Kept", (Technique,), fields)
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    with pytest.raises(TypeError, match=r"\('data-loading', 'kept'\), not \('data_loading', 'kept'\)"):
+        load_technique(module.__name__)
 
 
 @pytest.mark.parametrize("technique", ALL, ids=lambda t: t.id)

@@ -107,7 +107,10 @@ def choose_build_of(kind: str, role: str, device: str) -> str:
     for name in list_builds(role):
         if name.startswith(kind):
             return name
-    raise UsageError(f"the tested stack {role} has no build for {device} ({kind})")
+    raise UsageError(
+        f"the tested stack {role} has no build for {device} ({kind})",
+        f"those that it has are {', '.join(list_builds(role))}; generator/case/stacks.toml takes others (CONTRIBUTING.md, Add a vendor)",
+    )
 
 
 def choose_cuda_build(role: str, capability: str | None, driver: str | None, device: str) -> str:

@@ -10,3 +10,12 @@ HUB_ID_RULE = "a hub id is NAME or OWNER/NAME of letters, digits, dots, dashes a
 
 def is_hub_id(text: str) -> bool:
     return bool(HUB_ID.fullmatch(text)) and ".." not in text
+
+
+def advise_on_name(text: str) -> str:
+    """What to do about a text that is no hub id, and names nothing that is there: of what was meant as a path, to correct it."""
+    if text.startswith("~"):
+        return "the shell has not expanded the ~: write the whole path"
+    if text.startswith((".", "/")) or "\\" in text or text.count("/") > 1:
+        return "check the path: nothing is there (a relative one begins in the current folder)"
+    return HUB_ID_RULE

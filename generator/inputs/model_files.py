@@ -9,7 +9,7 @@ from generator.inputs.adapter_folder import is_adapter, read_adapter
 from generator.inputs.chat_templates import TEMPLATE_FOLDER, find_chat_template
 from generator.inputs.gguf_files import read_gguf
 from generator.inputs.hub import read_hub
-from generator.inputs.hub_ids import HUB_ID_RULE, is_hub_id
+from generator.inputs.hub_ids import advise_on_name, is_hub_id
 from generator.inputs.model_folder import (
     TOKENIZER_FILES,
     check_tokenizer_config,
@@ -37,7 +37,8 @@ def read_model(source: str, *, offline: bool, config: str | None = None, mode: s
         return read_config_file(path.resolve(), mode)
     if not is_hub_id(source):
         raise SourceError(
-            f"--model {source!r} is neither a folder, nor a config.json or a GGUF file, nor a hub id", HUB_ID_RULE
+            f"--model {source!r} is neither a folder, nor a config.json or a GGUF file, nor a hub id",
+            advise_on_name(source),
         )
     try:
         return read_hub(source, offline, config, mode)
@@ -64,7 +65,7 @@ def read_tokenizer(source: str) -> str:
     if path.exists():  # tokenizer.json itself would be asked for on the hub
         raise SourceError(f"--tokenizer {source} is no folder", "give the folder that holds it")
     if not is_hub_id(source):
-        raise SourceError(f"--tokenizer {source!r} is neither a folder nor a hub id", HUB_ID_RULE)
+        raise SourceError(f"--tokenizer {source!r} is neither a folder nor a hub id", advise_on_name(source))
     return source
 
 

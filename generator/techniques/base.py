@@ -218,13 +218,13 @@ def list_axes() -> tuple[Axis, ...]:
 
 def _load_axis(folder: str) -> Axis:
     package = importlib.import_module(folder)
-    members = [_load_technique(entry.name) for entry in pkgutil.iter_modules(package.__path__, folder + ".")]
+    members = [load_technique(entry.name) for entry in pkgutil.iter_modules(package.__path__, folder + ".")]
     members.sort(key=lambda t: (not t.baseline, t.quality, t.name))
     about = (package.__doc__ or "").strip()
     return Axis(folder.rsplit(".", 1)[1].replace("_", "-"), about, package.ORDER, tuple(members))
 
 
-def _load_technique(module_name: str) -> Technique:
+def load_technique(module_name: str) -> Technique:
     module = importlib.import_module(module_name)
     classes = [
         value
@@ -233,6 +233,10 @@ def _load_technique(module_name: str) -> Technique:
     ]
     if len(classes) != 1:
         raise TypeError(f"{module_name}: one technique per file, not {len(classes)}")
+    place = tuple(part.replace("_", "-") for part in module_name.split(".")[-2:])
+    declared = classes[0].axis, classes[0].name
+    if declared != place:  # a plan would look for it on an axis that nobody has
+        raise TypeError(f"{module_name}: axis and name are those of folder and file, {place}, not {declared}")
     return classes[0]()
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import combinations, pairwise, product
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
@@ -22,7 +23,7 @@ from generator.decide.candidates import FULL_SHARE, NARROW_GAIN, PLAINNESS, buil
 from generator.decide.device_count import MARGINAL_EFFICIENCY, search_each_count, speed_up, weigh_devices
 from generator.decide.nearest import find_nearest
 from generator.decide.plan import decide
-from generator.decide.reasons import explain_decisions
+from generator.decide.reasons import compare_seconds, explain_decisions, explain_rival
 from generator.decide.refusal import advise
 from generator.decide.relaxation import Relaxation, divide_axes
 from generator.decide.search import RISKS, find_best
@@ -271,6 +272,38 @@ def test_more_devices_earn_their_place(of, gib, seed):
         part = space.limited(least=c.count, most=c.count)
         assert (c.best and c.best.key) == ((again := find_best(part)) and again.key)
         assert c.best or c.why_not
+
+
+def test_a_last_resort_is_not_turned_down_for_its_devices():
+    """A pipeline over 32 H100, 2.9 times as fast as FSDP2 on 16, would have done "less than 50% of their share"."""
+    chosen, resort = (
+        SimpleNamespace(
+            estimate=SimpleNamespace(step_seconds=seconds, peak_memory_gib=70.0),
+            layout=SimpleNamespace(devices=devices),
+            standing=(False, 0, resort),
+            planned=False,
+            members=(),
+        )
+        for seconds, devices, resort in ((1.74, 16, 0), (0.6, 32, 1))
+    )
+    assert (
+        explain_rival(None, chosen, resort) == "2.9 times as fast, ±0.0 GiB: taken only where nothing fits without it"
+    )
+
+
+@pytest.mark.parametrize(
+    ("theirs", "words"),
+    [
+        (0.25, "4.0 times as fast"),
+        (0.8, "25% faster"),
+        (1.001, "as fast"),
+        (1.25, "25% slower"),
+        (4, "4.0 times the time"),
+    ],
+)
+def test_faster_is_of_speed_as_slower_is_of_time(theirs, words):
+    """Beside "66% faster", which was a third of the time, stood "35% faster" of added devices, which was 1.35 times the speed."""
+    assert compare_seconds(theirs, 1) == words
 
 
 def earns_at_all(each, candidate):

@@ -415,11 +415,11 @@ def test_fewer_at_a_time_is_a_rung():
 
 
 def test_where_all_users_at_a_time_leave_no_room_it_is_said_that_some_had_better_wait():
-    """1,024 fill eight boards but for an engine's own share: layers one after the other, a tenth as fast as half of them at a time."""
+    """1,016 fill eight boards but for an engine's own share: layers one after the other, a tenth as fast as half of them at a time."""
     told = {"hardware": "8xh100-sxm-80gb", "prompt_tokens": 4096}
-    crowded, fewer = plan_8b(concurrency=1024, **told), plan_8b(concurrency=512, **told)
+    crowded, fewer = plan_8b(concurrency=1016, **told), plan_8b(concurrency=508, **told)
     (said,) = [note for note in crowded.notes if "wait for their turn" in note.text]
-    assert "--concurrency 512" in said.text and "engine=vllm" in said.text
+    assert "--concurrency 508" in said.text and "engine=vllm" in said.text
     assert fewer.estimate.tokens_per_second > 5 * crowded.estimate.tokens_per_second
     assert not any("wait for their turn" in note.text for note in fewer.notes)
 

@@ -42,6 +42,7 @@ from generator.decide.device_group import choose_case
 from generator.decide.ladder import list_larger_devices
 from generator.decide.notes import note_case
 from generator.decide.plan import Planned, decide
+from generator.decide.space import HEADROOM_SHARE
 from generator.decide.unemitted import check_emittable
 from generator.emit.asked import record_request
 from generator.emit.document import build_document
@@ -305,6 +306,8 @@ def test_a_vendor_speaks_of_abilities_that_exist(vendor):
             assert why is None or len(why) > 10
         assert 0 < vendor.share_memory(device, device.memory_bytes) <= device.memory_bytes
         assert 0.9 * device.memory_bytes < vendor.reach_memory(device, device.memory_bytes) <= device.memory_bytes
+        guards = ROOT / "templates/fragments/machine"
+        assert vendor.explain_unemitted(device) or (guards / f"{vendor.guard}.py").is_file(), vendor.guard
         role = vendor.skeleton.role if vendor.skeleton else "train"
         if not vendor.explain_unemitted(device):
             try:
@@ -377,7 +380,8 @@ def test_macos_gives_a_share_of_its_memory():
     ("device", "reported"),
     [
         ("ascend-910b4", 29.50), ("ascend-910b2", 60.96), ("ascend-910c", 61.27), ("ascend-310p3", 44280 / 1024), ("tpu-v4", 30.75),
-        ("arc-a770", 15473 / 1024), ("arc-b580", 11.33), ("arc-pro-b70", 30.3), ("mi300x", 191.98), ("h100-sxm-80gb", 79.1),
+        ("arc-a770", 15473 / 1024), ("arc-b580", 11.33), ("arc-pro-b70", 30.3), ("mi300x", 191.98), ("h100-sxm-80gb", 79.18),
+        ("rtx-4090", 23.64), ("rtx-3080", 9.61),
     ],
 )  # fmt: skip
 def test_a_plan_has_what_pytorch_reports_and_not_what_the_board_has(device, reported):
@@ -386,7 +390,7 @@ def test_a_plan_has_what_pytorch_reports_and_not_what_the_board_has(device, repo
     gib = case.device_memory_bytes / GIB
     assert gib == pytest.approx(reported, rel=0.01)
     said = [note.text for note in note_case(case) if "PyTorch has" in note.text]
-    assert bool(said) == (case.device_memory_bytes < case.device.memory_bytes)
+    assert bool(said) == (case.device_memory_bytes < (1 - HEADROOM_SHARE) * case.device.memory_bytes)
 
 
 def make_case_of(device: str) -> Case:
@@ -474,6 +478,35 @@ def test_slices_without_a_name_stay_alone_too():
     assert [len(group) for group in groups] == [1, 1, 1, 1]
 
 
+RESERVED = re.compile(r"<fb_memory_usage>\s*<total>(\d+) MiB</total>\s*<reserved>(\d+) MiB</reserved>")
+
+
+def read_reserved() -> list[tuple[str, int, int]]:
+    """Of whole boards of recorded machines, what the driver keeps in MiB."""
+    texts = {
+        path.stem: path.read_text(encoding="utf-8")
+        for path in (ROOT / "tests/hwdetect/machines").glob("nvidia-smi-*.toml")
+    }
+    found = [(name, *map(int, match)) for name, text in texts.items() for match in RESERVED.findall(text)]
+    return [(name, total, kept) for name, total, kept in found if kept and total > 2048]  # slices, and a virtual GPU
+
+
+@pytest.mark.parametrize(("name", "total", "kept"), read_reserved(), ids=lambda value: str(value))
+def test_what_nvidias_driver_keeps_is_planned_for_nobody(name, total, kept):
+    """A plan had all that nvidia-smi shows: on boards of 8 and 10 GiB its own guard would have refused a device that was filled."""
+    torch_has = total - kept
+    reached = find_vendor("nvidia").reach_memory(catalog.load("rtx-3090"), total << 20) / (1 << 20)
+    assert (1 - HEADROOM_SHARE) * reached < torch_has and reached == pytest.approx(torch_has, rel=0.006)
+
+
+@pytest.mark.parametrize(
+    ("device", "mib"), [("rtx-3080", 9820), ("rtx-4090", 24115), ("a100:3g.20gb", 19968), ("gb10", 103428)]
+)
+def test_an_instance_of_a_board_is_whole(device, mib):
+    case = plan_request(ask(device, WORKS[0])).plan.case
+    assert case.device_memory_bytes >> 20 == pytest.approx(mib, rel=0.002)
+
+
 def test_a_slice_of_unknown_memory_is_not_given_its_boards():
     """All 80 GiB of the board were planned for it."""
     board = Board(
@@ -533,7 +566,9 @@ def test_boards_of_one_name_that_are_not_equal_are_said(memory, width, watts, sa
     case = make_case(machine, machine.accelerators, *make_work())
     told = [note.text for note in note_case(case) if "boards are not equal" in note.text]
     assert (told == []) == (said is None) and (said is None or said in told[0])
-    assert case.device.pcie_width == width and case.device_memory_bytes == min(a.memory_bytes for a in parts)
+    smallest = min(a.memory_bytes for a in parts)
+    assert case.device.pcie_width == width
+    assert case.device_memory_bytes == find_vendor("nvidia").reach_memory(case.device, smallest)
 
 
 # ---- projects

@@ -72,8 +72,8 @@ def group_equal_accelerators(hardware: Hardware) -> list[tuple[Accelerator, ...]
     names = ", ".join(sorted({b.name or b.vendor for b in hardware.boards}))
     if hardware.accelerators:
         raise UsageError(
-            f"{names}: no vendor's file of perfgen is for such a device",
-            "generator/case/vendors/ has one for each maker; --hardware cpu plans for the CPU of this machine",
+            f"{names}: no vendor's file of perfgen is for devices of {', '.join(sorted({b.vendor for b in hardware.boards}))}",
+            "generator/case/vendors/ has one for each maker (CONTRIBUTING.md, Add a vendor); --hardware cpu plans for the CPU",
         )
     if hardware.boards:
         raise UsageError(
@@ -195,11 +195,14 @@ def share_memory(
     the limit of macOS, which is all that a process gets, or an APU's VRAM, in whose place the driver lends it of the host's memory
     where that is more.
     """
-    if not used or not device.unified_memory:
+    if not used:
         return vendor.reach_memory(device, memory_bytes), None
+    board = next(b for b in hardware.boards if b.index == used[0].board)
+    if not device.unified_memory:
+        # of an instance nothing more is kept: 0 MiB are reserved of its 19,968, and PyTorch tells of all of them
+        return memory_bytes if is_mig_instance(used[0], board) else vendor.reach_memory(device, memory_bytes), None
     if hardware.nodes.source == "spec":
         return vendor.share_memory(device, memory_bytes), memory_bytes
-    board = next(b for b in hardware.boards if b.index == used[0].board)
     listed = min((a.memory_bytes for a in used if a.memory_bytes), default=board.memory_bytes)
     if listed and not board.integrated:
         return listed, listed

@@ -19,6 +19,7 @@ from generator.decide.candidates import Candidate
 from generator.decide.device_count import MARGINAL_EFFICIENCY, DeviceCount, speed_up
 from generator.decide.reasons import NOT_EMITTED, Decision
 from generator.decide.shortfall import explain_unpacked_experts
+from generator.decide.space import HEADROOM_SHARE
 from generator.model import ModelSpec
 from generator.model.block_traits import read_block_traits
 from generator.techniques.base import find_technique
@@ -308,9 +309,12 @@ def note_coherent_memory(case: Case) -> tuple[Note, ...]:
 
 
 def note_kept_memory(case: Case) -> tuple[Note, ...]:
-    """Of a board whose driver gives PyTorch less than the board has."""
+    """Of a board whose driver gives PyTorch so much less than the board has that a person would miss it."""
     whole = case.device.memory_bytes
-    if case.on_cpu or case.device.unified_memory or not whole or case.vendor.reach_memory(case.device, whole) == whole:
+    if case.on_cpu or case.device.unified_memory or not whole:
+        return ()
+    # of an instance of a board nothing is kept
+    if max(case.device_memory_bytes, case.vendor.reach_memory(case.device, whole)) >= (1 - HEADROOM_SHARE) * whole:
         return ()
     gib = case.device_memory_bytes / 2**30
     text = f"PyTorch has {gib:.1f} GiB of each {case.device.name}: its driver keeps the rest of the {whole / 2**30:.0f} GiB that are told of it"

@@ -174,10 +174,10 @@ def explain_rival(space: Space, best: Candidate, rival: Candidate) -> str:
     planned = f"; {NOT_EMITTED}: {explain_planned(space, rival)}" if rival.planned else ""
     if risks or planned or theirs >= ours:
         return memory + risks + planned
+    if rival.standing > best.standing:  # however much its devices would do
+        return f"{memory}: taken only where nothing fits without it"
     if rival.layout.devices > best.layout.devices:
         return f"{memory}, but the added devices would do less than {MARGINAL_EFFICIENCY:.0%} of their share"
-    if rival.standing > best.standing:
-        return f"{memory}: taken only where nothing fits without it"
     return speed + explain_slower_choice(space, best, rival)
 
 
@@ -218,9 +218,11 @@ def compare_seconds(theirs: float, ours: float) -> str:
     ratio = theirs / ours
     if ratio >= 2:
         return f"{ratio:.1f} times the time"
+    if ratio <= 0.5:
+        return f"{1 / ratio:.1f} times as fast"
     if abs(ratio - 1) < 0.005:
         return "as fast"
-    return f"{abs(ratio - 1):.0%} {'slower' if ratio > 1 else 'faster'}"
+    return f"{ratio - 1:.0%} slower" if ratio > 1 else f"{1 / ratio - 1:.0%} faster"
 
 
 def format_signed(gib: float) -> str:

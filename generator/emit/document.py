@@ -295,8 +295,8 @@ def list_untested(plan: Plan) -> tuple[str, ...]:
         return (*case.skeleton.untested, *case.skeleton.beside)
     if not case.on_cpu:
         build = case.stack.build
-        ran = f"{build.name} {build.ran}" if build.ran else f"the CPU build only, not {build.name}"
-        lines.append(f"perfgen's authors ran {ran}: smoke-run first")
+        ran = f"ran {build.name} {build.ran}" if build.ran else f"never ran {build.name}"
+        lines.append(f"perfgen's authors {ran}: smoke-run first")
     if case.stack.build.loads:
         lines.append(f"the engine's wheels load {case.stack.build.loads}: install it there, or use the container")
     if plan.edits.launcher and (not case.on_cpu or plan.best.layout.nodes > 1):

@@ -153,7 +153,8 @@ def describe_batch(document: PlanDocument) -> str:
         return f"{batch.micro_batch} prompts at a time" if batch.micro_batch > 1 else "one prompt at a time"
     each = " on each" if document.layout.devices > 1 else ""
     whose = "default" if "global_batch" in document.defaults else "yours"
-    return f"{batch.micro_batch} sequences at a time{each}, {batch.global_batch} an optimizer step ({whose})"
+    sequences = "one sequence" if batch.micro_batch == 1 else f"{batch.micro_batch} sequences"
+    return f"{sequences} at a time{each}, {batch.global_batch} an optimizer step ({whose})"
 
 
 RANKS = {
@@ -172,7 +173,8 @@ def build_offers_table(goal: GoalRecord) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim", title=title, title_justify="left")
     table.add_column("machine", overflow="fold")
     table.add_column("cloud", overflow="fold")
-    for column in ("$/hour", "region, date", "tokens/day", "$/million tokens", "latency"):
+    timed = "an answer" if goal.concurrencies else "a step"
+    for column in ("$/hour", "region, date", "tokens/day", "$/million tokens", timed):
         table.add_column(column, justify="right", overflow="fold")
     table.add_column("parallelism", overflow="fold")
     for offer in goal.offers:

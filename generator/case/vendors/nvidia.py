@@ -94,6 +94,17 @@ FREE_SHARE = 0.83
 """of a memory that the host shares, free after the start: 101.3 of 121.69 GiB on DGX Sparks without a desktop
 (https://github.com/MiaAI-Lab/GLM-5.3-Flash-EXL3-2x-DGX-Sparks/issues/47)"""
 
+KEPT_BYTES, KEPT_SHARE, MOST_KEPT = 400 << 20, 0.002, 0.05
+"""What the driver keeps of a board, which nvidia-smi lists as reserved within its total, and PyTorch does not report: in MiB 406 of 8192
+(RTX 2070), 397 of 10,240 (3080), 447 of 15,360 (T4), 450 of 24,576 (3090), 517 of 40,960 (A100), 608 of 46,068 (L40S), 479 of 81,559 (H100),
+727 of 183,359 (B200), 946 of 284,208 (GB300), by drivers 570 to 595 (recordings of tests/hwdetect/machines); PyTorch told of 615 of 143,771
+less on an H200 (benchmarks/results/gpu_day_h200.json). Those before 525 keep some 130 MiB less. Of smaller boards: assumed"""
+
+
+def reach_memory(device: Device, memory_bytes: int) -> int:
+    kept = KEPT_BYTES + KEPT_SHARE * memory_bytes
+    return round(memory_bytes - min(kept, MOST_KEPT * memory_bytes))
+
 
 VENDORS = (
     Vendor(
@@ -147,6 +158,7 @@ VENDORS = (
         pad_to_multiple_of=TENSOR_CORE_MULTIPLE,
         kubernetes="nvidia.com/gpu",
         contain=contain,
+        reach_memory=reach_memory,
         share_memory=lambda device, memory_bytes: round(memory_bytes * FREE_SHARE),
         more_memory="end what else runs there: the system, its files and this run's host side have the rest",
         reports_shared_memory=True,

@@ -66,6 +66,9 @@ def test_hostile_rows_are_answered_or_say_why_not(project, tmp_path):
     source.write_bytes(b"\xef\xbb\xbf" + b"\n\n".join(HOSTILE))
     code, said = run(project, source, tmp_path / "new" / "out.jsonl", "--shard_rows", "4")
     assert code == 0 and "14 rows, 8 of them with an error" in said
+    assert (
+        said.count("texts are continued as they are") == 1
+    )  # an instruct model's answer to a question was "" without a word
     rows = read(tmp_path / "new" / "out.jsonl")
     assert len(rows) == len(HOSTILE) and all(row.keys() >= NEW for row in rows)
     why = {number: row["error"] for number, row in enumerate(rows) if row["error"] is not None}

@@ -29,16 +29,30 @@ def list_servers(project) -> list[str]:
     return [pid for pid in pids if os.path.realpath(f"/proc/{pid}/cwd") == str(project)]
 
 
-@pytest.mark.parametrize(("served", "asked"), [(["p-base", "p"], "p"), (["other"], "other")])
-def test_the_model_of_the_project_is_asked_where_it_is_served(load, served, asked):
-    """vLLM lists the model beneath an adapter before it."""
+def load_chat(load):
     for leaf, name in (
         ("terminal", "terminal"),
         ("serving/api_key", "api_key"),
         ("serving/own_server", "own_server"),
     ):
         load(leaf, name)
-    chat = load("serving/chat", "chat")
+    return load("serving/chat", "chat")
+
+
+def test_a_server_that_was_just_started_is_waited_for(load, monkeypatch):
+    """`make serve` in one terminal and `make chat` in the next ended with "503: The model is being loaded"."""
+    chat = load_chat(load)
+    states = ["loading", "loading", "ready"]
+    monkeypatch.setattr(chat.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(chat.httpx, "get", lambda url, timeout: httpx.Response(200, json={"status": states.pop(0)}))
+    chat.wait_while_loading("http://here")
+    assert states == []
+
+
+@pytest.mark.parametrize(("served", "asked"), [(["p-base", "p"], "p"), (["other"], "other")])
+def test_the_model_of_the_project_is_asked_where_it_is_served(load, served, asked):
+    """vLLM lists the model beneath an adapter before it."""
+    chat = load_chat(load)
     answer = httpx.MockTransport(lambda _: httpx.Response(200, json={"data": [{"id": name} for name in served]}))
     assert chat.find_model(httpx.Client(transport=answer, base_url="http://here"), "p") == asked
 

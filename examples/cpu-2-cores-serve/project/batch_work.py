@@ -95,6 +95,7 @@ class Work:
         self.choices = read_choices(config, Engine.applied, draws=args.temperature > 0)
         if args.top_p is not None:
             self.choices["top_p"] = args.top_p
+        self.continues = False  # a text, though the model has a chat template: said of the first
         if args.temperature > 0 and not Engine.draws_by_seed:
             print("the engine draws all its numbers from one seed of its own: --seed is not kept", file=sys.stderr)
 
@@ -137,6 +138,9 @@ class Work:
         text = read_text(values, column)
         if self.args.chat:
             return self.encode_turns(values, [make_message("user", text)])
+        if self.prompts.has_template and not self.continues:
+            self.continues = True
+            print("texts are continued as they are: --chat makes each a question by the chat template", file=sys.stderr)
         self.check_size(text)
         return self.prompts.encode_text(text)
 

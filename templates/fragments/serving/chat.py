@@ -150,6 +150,18 @@ def is_answered(url: str) -> bool:
         return False
 
 
+def wait_while_loading(url: str) -> None:
+    """For a server that somebody has just started."""
+    end = time.monotonic() + START_SECONDS
+    while time.monotonic() < end:
+        try:
+            if httpx.get(f"{url}/health", timeout=5).json() != {"status": "loading"}:
+                return
+        except (httpx.HTTPError, ValueError):  # find_model says what is wrong
+            return
+        time.sleep(0.2)
+
+
 @contextmanager
 def start_server() -> Generator[str]:
     """One of this project, for as long as this program runs. Its log is shown where it fails."""
@@ -231,6 +243,8 @@ def main() -> None:
         sys.exit(f"no server answers at {escape_control(args.url)}: start one there, or leave --url out")
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda number, frame: sys.exit(128 + number))  # not without the server that it started
+    if answered:
+        wait_while_loading(url)
     patience = httpx.Timeout(10, read=None)
     with (
         nullcontext(url) if answered else start_server() as url,

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import ast
 import struct
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
+from leaves import FRAGMENTS
 
 from generator.case.request import Request
 from generator.emit.plan_json import to_json
 from generator.emit.render import render
 from generator.errors import NothingFits, PerfgenError, SourceError
-from generator.inputs.gguf_files import read_gguf, read_header
+from generator.inputs.gguf_files import MENDED, READ_AS_IS, read_gguf, read_header
 from generator.inputs.model_files import read_model
 from generator.inputs.model_sizes import read_spec
 from generator.pipeline import document_request
@@ -60,6 +63,7 @@ METADATA = {
     "llama.attention.head_count_kv": KV_HEADS,
     "llama.attention.layer_norm_rms_epsilon": 1e-5,
     "tokenizer.ggml.model": "gpt2",
+    "tokenizer.ggml.pre": "qwen2",
     "tokenizer.ggml.tokens": [f"t{number}" for number in range(WORDS)],
     "tokenizer.ggml.eos_token_id": 2,
     "tokenizer.chat_template": "{{ messages }}",
@@ -100,6 +104,38 @@ def test_a_file_without_template_or_tokenizer_says_so(tmp_path):
     assert not source.has_chat_template and not source.has_tokenizer
     with pytest.raises(SourceError, match="has no tokenizer"):
         document_request(Request(model=str(path), mode="infer", hardware="cpu:4,16gb", offline=True))
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"pre": "deepseek-coder"}, r"cuts texts by rules \('deepseek-coder'\)"),
+        ({"pre": None}, "does not say by which rules it cuts texts"),
+        ({"model": "plamo2"}, "is of the kind 'plamo2'"),
+        ({"model": "bert", "pre": "smollm"}, "is of the kind 'bert'"),
+    ],
+    ids=str,
+)
+def test_a_tokenizer_that_would_read_texts_otherwise_is_not_taken(tmp_path, changes, words):
+    """Transformers cuts by GPT-2's rules where it knows none. Another tokenizer can be given."""
+    path = write_gguf(tmp_path / "m.gguf", **{f"tokenizer.ggml.{name}": value for name, value in changes.items()})
+    request = Request(model=str(path), mode="infer", hardware="cpu:4,16gb", offline=True)
+    with pytest.raises(SourceError, match=words) as error:
+        document_request(request)
+    assert "--tokenizer" in error.value.hint
+    (tmp_path / "tokenizer.json").write_text("{}")
+    document_request(replace(request, tokenizer=str(tmp_path)))
+
+
+def test_what_the_plan_takes_for_mended_convert_mends():
+    leaf = (FRAGMENTS / "conversions" / "gguf_file.py").read_text(encoding="utf-8")
+    values = {
+        node.targets[0].id: ast.literal_eval(node.value)
+        for node in ast.parse(leaf).body
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
+    }
+    assert sorted(MENDED) == sorted(values["SINGLE_DIGITS"] + values["WHOLE_WORDS"])
+    assert not MENDED & READ_AS_IS
 
 
 @pytest.mark.parametrize(

@@ -225,7 +225,8 @@ def check_sources(request: Request, workload: Workload, source: ModelSource, dat
             "drop it: the labels of the data are counted",
         )
     if source.has_weights and not tokenizer and not workload.task_facts.reads_media:
-        raise SourceError(f"{source.name} has no tokenizer", "give one: --tokenizer FOLDER or hub id")
+        why = source.tokenizer_problem or f"{source.name} has no tokenizer"
+        raise SourceError(why, "give one: --tokenizer FOLDER or hub id")
     if data is None or workload.mode == "infer":
         return
     check_answers_begin(workload, data)

@@ -37,6 +37,20 @@ BLOCKS = {
 """Of ggml's types, by number: name, weights of a block, its bytes."""
 ARCHITECTURES = {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM"}
 """Whose files were served, converted from Transformers' own; the names are Transformers' too."""
+READ_AS_IS = frozenset(
+    [
+        *("a.x-4.0", "dbrx", "deepseek-r1-qwen", "gpt-2", "gpt-4o", "granite-docling", "jais", "llama4", "megrez"),
+        *("mellum", "mpt", "olmo", "phi-2", "qwen2", "qwen35", "smaug-bpe", "trillion"),
+    ]
+)
+MENDED = frozenset(
+    [
+        *("codeshell", "command-r", "exaone", "minerva-7b", "refact", "smollm", "starcoder"),
+        *("falcon-h1", "falcon3", "lfm2", "llama-bpe", "llama-v3", "llama3", "midm-2.0", "pixtral", "tekken"),
+    ]
+)
+"""Values of tokenizer.ggml.pre, which says how a text is cut before words are put together: those for which the tokenizer of
+Transformers 5.23, and those for which the project's convert.py, reads texts as llama.cpp does (tests/engines/test_llama_cpp.py)."""
 HINT = "give the folder with the safetensors checkpoint that it was made from"
 
 
@@ -118,16 +132,31 @@ def read_gguf(path: Path, mode: str) -> ModelSource:
         raise SourceError(f"{path} is a GGUF file, which is served and not trained", HINT)
     header = read_header(path)
     kept = header.metadata
+    problem = explain_tokenizer(path, kept)
     return ModelSource(
         kind="gguf",
         name=path.stem,
         path=str(path),
         config=json.dumps(describe_config(path, header)),
         has_weights=True,
-        has_tokenizer="tokenizer.ggml.tokens" in kept,
+        has_tokenizer="tokenizer.ggml.tokens" in kept and not problem,
+        tokenizer_problem=problem,
         has_chat_template=bool(kept.get("tokenizer.chat_template")),
         weight_bytes=sum(tensor.bytes for tensor in header.tensors),
     )
+
+
+def explain_tokenizer(path: Path, kept: Mapping[str, Any]) -> str:
+    """Why the tokenizer that the file has would not read texts as the model's own, or nothing."""
+    kind, cut = kept.get("tokenizer.ggml.model"), kept.get("tokenizer.ggml.pre")
+    if "tokenizer.ggml.tokens" not in kept or kind == "llama" or (kind == "gpt2" and cut in READ_AS_IS | MENDED):
+        return ""
+    why = f"is of the kind {kind!r}, which is not read here"
+    if kind == "gpt2":
+        why = f"cuts texts by rules ({cut!r}) that are not known here"
+    if kind == "gpt2" and cut is None:
+        why = "does not say by which rules it cuts texts (tokenizer.ggml.pre), as in files of before May 2024"
+    return f"the tokenizer in {path} {why}: prompts would be other tokens than the model was trained on"
 
 
 def read_header(path: Path) -> Header:

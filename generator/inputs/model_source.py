@@ -27,6 +27,8 @@ class ModelSource:
     has_tokenizer: bool
     has_chat_template: bool | None
     """of its tokenizer; None: seen only when the project runs"""
+    tokenizer_problem: str = ""
+    """why one that is there is not taken"""
     name: str = ""
     revision: str | None = None
     weight_bytes: int | None = None

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+from pathlib import Path
 
+import gguf_vocabularies
 import pytest
 import yaml
 from engine_contract import EngineContract
-from engine_projects import convert, drive, find_python
+from engine_projects import FRAGMENTS, convert, drive, find_model, find_python, make_project
+from gguf_vocabularies import SPACED, UNSPACED
+
+from generator.inputs.gguf_files import MENDED, READ_AS_IS
 
 pytestmark = [pytest.mark.engines, pytest.mark.slow]
 
@@ -43,3 +49,21 @@ class TestLlamaCpp(EngineContract):
         (small / "tokenizer.json").write_text(json.dumps(tokenizer))
         with pytest.raises(AssertionError, match="another vocabulary than the model"):
             drive(python, made, "generate", prompts=prompts[:1], sampling=sampling)
+
+
+def test_a_gguf_files_tokenizer_reads_texts_as_llama_cpp_does(tmp_path):
+    """For each way to cut texts that plans take, in a vocabulary of one model."""
+    made = make_project(tmp_path / "p", "llama_cpp", "llama-cpp", tmp_path / "m.gguf")
+    shutil.copy(FRAGMENTS / "conversions" / "gguf_file.py", made / "convert.py")
+
+    def run(environment: str, *words: str) -> dict:
+        command = [find_python(environment), Path(gguf_vocabularies.__file__), *words]
+        ended = subprocess.run(command, capture_output=True, text=True)
+        assert ended.returncode == 0, ended.stderr[-3000:]
+        return json.loads(ended.stdout.splitlines()[-1]) if ended.stdout else {}
+
+    names = sorted({*READ_AS_IS, *MENDED, SPACED, UNSPACED})
+    run("convert-gguf", "write", str(find_model() / "tokenizer.json"), str(made), *names)
+    expected, found = run("serve-llama_cpp", "ask", str(made)), run("convert-gguf", "read", str(made))
+    assert sorted(found) == names
+    assert {name for name in names if found[name] != expected[name]} == set()

@@ -78,6 +78,16 @@ class TalkingCommand(click.Command):
                     click.Option(flags, is_flag=True, is_eager=True, expose_value=False, callback=set_level, help=text)
                 )
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as error:
+            if "unexpected extra argument" not in error.message:
+                raise
+            # a model, mostly, or the end of a value with a space
+            model = "; a model is given by --model" if any(p.name == "model" for p in self.params) else ""
+            raise click.UsageError(f"{error.message}: a value with spaces stands in quotes{model}", ctx) from None
+
     def invoke(self, ctx: click.Context):
         with time_stage(f"perfgen {self.name}, in all"):
             return super().invoke(ctx)

@@ -46,6 +46,12 @@ def test_wrong_use_is_exit_2_and_names_the_flag(arguments, words):
     assert words in done.output and "Traceback" not in done.output
 
 
+def test_a_word_too_many_is_told_where_it_may_belong():
+    for words in (["plan", "./my-model"], ["plan", "--hardware", "8x", "h100"]):
+        done = CliRunner().invoke(perfgen, words)
+        assert done.exit_code == 2 and "in quotes; a model is given by --model" in done.output
+
+
 def test_a_typo_gets_a_suggestion():
     done = CliRunner().invoke(perfgen, ["plan", "--gobal-batch", "4"])
     assert "--global-batch" in done.output

@@ -6,8 +6,9 @@ python benchmarks/cpu_regret.py MODEL DATA --work sft|lora|pretraining|classific
 Every alternative is the project that perfgen generates with one decision pinned, or the same project with another micro-batch; all
 train the same rows from the same seed, a few steps each, in processes of their own and one after the other. What the plan refuses is
 listed with its reason; what it expects to take more than ``--slower`` times as long is not run. Times are CPU seconds of a step on one
-thread, the first steps left out (SETTLING) and priced as the plan does, once over all steps that were planned. Regret is how much
-longer the plan's choice took than the fastest. Rows of other works and models stay.
+thread, the first steps left out (SETTLING) and priced as the plan does, once over all steps that were planned; rows differ in length, so
+that a step is one of as many tokens as the plan has in a step. Regret is how much longer the plan's choice took than the fastest. Rows of
+other works and models stay.
 """
 
 from __future__ import annotations
@@ -49,12 +50,14 @@ PINS = (
 
 @dataclass(slots=True)
 class Alternative:
-    """A project and what the plan says of it. ``flags``: of train.py. ``runs``: what was measured, round by round."""
+    """A project and what the plan says of it. ``planned_tokens``: of a step, padding left out. ``flags``: of train.py. ``runs``: what was
+    measured, round by round."""
 
     name: str
     folder: Path
     predicted_seconds: float
     predicted_gib: float
+    planned_tokens: float
     flags: tuple[str, ...] = ()
     runs: list[dict] = field(default_factory=list)
 
@@ -117,13 +120,14 @@ def list_alternatives(folder: Path, asked: argparse.Namespace, chosen: Path) -> 
     """The plan's own choice first; and of what is refused the reason."""
     plan = read_plan(chosen)
     estimate, batch = plan["estimate"], plan["batch"]
-    listed = [Alternative("as planned", chosen, estimate["step_seconds"], estimate["peak_memory_gib"])]
+    tokens = estimate["step_seconds"] * estimate["tokens_per_second"]
+    listed = [Alternative("as planned", chosen, estimate["step_seconds"], estimate["peak_memory_gib"], tokens)]
     for split in batch["splits"]:
         if split["micro_batch"] != batch["micro_batch"] and split["fits"]:
             flags = ("--per_device_train_batch_size", str(split["micro_batch"]))
             flags += ("--gradient_accumulation_steps", str(split["accumulation"]))
             name = f"micro-batch {split['micro_batch']}"
-            listed.append(Alternative(name, chosen, split["step_seconds"], split["peak_memory_gib"], flags))
+            listed.append(Alternative(name, chosen, split["step_seconds"], split["peak_memory_gib"], tokens, flags))
     refused = {}
     for pin in asked.pins:
         axis, _, technique = pin.partition("=")
@@ -135,7 +139,7 @@ def list_alternatives(folder: Path, asked: argparse.Namespace, chosen: Path) -> 
             refused[pin] = " ".join(error.stderr.split())
             continue
         estimate = read_plan(other)["estimate"]
-        listed.append(Alternative(pin, other, estimate["step_seconds"], estimate["peak_memory_gib"]))
+        listed.append(Alternative(pin, other, estimate["step_seconds"], estimate["peak_memory_gib"], tokens))
     return listed, refused
 
 
@@ -158,15 +162,16 @@ def run(alternative: Alternative, result: Path, steps: int) -> dict:
     flags = ("--output_dir", str(output), "--save_strategy", "no", "--max_steps", str(steps), *alternative.flags)
     timed = time_program(alternative.folder, result, *flags)
     report = json.loads((output / "run.json").read_text(encoding="utf-8"))
-    return timed | {"peak_memory_gib": report["peak_memory_gib"]}
+    return timed | {name: report[name] for name in ("peak_memory_gib", "tokens_per_step")}
 
 
 def describe(alternative: Alternative, planned_steps: int) -> dict:
     """Of a step the fastest of all rounds, as what is beside it on a shared machine only adds. ``ranked_seconds``: with what comes
     once, in the first steps, divided over those that were planned."""
     of_steps = [min(seconds) for seconds in zip(*(run["seconds"] for run in alternative.runs), strict=True)]
-    step = statistics.median(of_steps[SETTLING:])
-    once = max(0.0, sum(of_steps[:SETTLING]) - SETTLING * step)
+    mean = statistics.mean(of_steps[SETTLING:])
+    once = max(0.0, sum(of_steps[:SETTLING]) - SETTLING * mean)
+    step = mean * alternative.planned_tokens / alternative.runs[0]["tokens_per_step"]
     peak = statistics.median(run["peak_memory_gib"] for run in alternative.runs)
     return {
         "name": alternative.name,

@@ -58,7 +58,8 @@ def describe_machine(row: dict) -> Device:
     rates = {"fp32": best["fp32"], "bf16": best["bf16"]}
     if best["bf16"] > best["fp32"]:  # what has instructions for bf16 has VNNI
         rates["int8"] = best["bf16"]
-    cpu = Cpu(isa_features=tuple(row["machine"].get("instructions", ())))
+    vendor = "AuthenticAMD" if "AMD" in row["machine"]["cpu"] else "GenuineIntel"
+    cpu = Cpu(isa_features=tuple(row["machine"].get("instructions", ())), vendor=vendor)
     return Device(
         id="cpu",
         vendor="unknown",

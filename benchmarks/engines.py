@@ -428,7 +428,7 @@ def list_steps(rows: list[dict]) -> list[dict]:
     compiler or another engine, fewer bits, more prompts together."""
     groups, steps = group_rows(rows), []
     for (model, weights, threads), group in groups.items():
-        rates = {row["engine"]: 1 / time_answer(row["best"]) for row in group}
+        rates = {row["engine"]: row["best"]["decode_tokens_per_s"] for row in group}
         for row in group:
             step = {"model": model, "threads": threads, "weights": weights, "engine": row["engine"]}
             plain = next((r for r in groups.get((model, "float32", threads), []) if r["engine"] == row["engine"]), None)

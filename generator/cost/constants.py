@@ -722,127 +722,193 @@ ENGINE_BLOCK_SECONDS = {
     # with the CUDA graphs that it has since May 2024; 240 microseconds before
     "llama-cpp": Constant(72.87e-6, _STARTING, FITTED, "more/infer_llamacpp_gpu_bench"),
 }
-_CPU_ENGINES = (
-    "benchmarks/results/engines_cpu.json: SmolLM2-135M, an 87M Llama and Qwen2.5-0.5B's shape on two cores of Zen 4 (AVX512_VNNI, "
-    "AVX512_BF16) and no other work; without VNNI SmolLM2-135M on one and two cores of Zen 3 (benchmarks/results/engines_cpu_avx2.json); "
-    "with AMX the three models on two cores of a Xeon (benchmarks/results/engines_cpu_amx.json)"
+CPU_ENGINES_SOURCE = (
+    "SmolLM2-135M, an 87M Llama and Qwen2.5-0.5B's shape on two cores of Zen 4 (benchmarks/results/engines_cpu.json) and of Zen 5 "
+    "(engines_cpu_zen5.json; both AVX512_VNNI, AVX512_BF16) and no other work, SmolLM2-135M on one and two of Zen 3 "
+    "(engines_cpu_avx2.json), one set for the three; with AMX the three models on two cores of a Xeon (engines_cpu_amx.json)"
 )
 _ORT, _OPENVINO, _LLAMA_CPP, _CTRANSLATE2 = "onnxruntime-genai", "openvino-genai", "llama-cpp", "ctranslate2"
 CPU_BLOCK_SECONDS = state_by_key(
     {
-        **{(_ORT, "float32"): 200e-6, (_ORT, "int8"): 110e-6, (_ORT, "int4"): 110e-6},
-        **{(_OPENVINO, "float32"): 350e-6, (_OPENVINO, "int8"): 120e-6, (_OPENVINO, "int4"): 120e-6},
-        **{(_ORT, "int8 without VNNI"): 110e-6, (_ORT, "int4 without VNNI"): 110e-6},
-        **{(_OPENVINO, "int8 by bf16"): 230e-6, (_OPENVINO, "int4 by bf16"): 160e-6},
-        **{(_LLAMA_CPP, "float32"): 10e-6, (_LLAMA_CPP, "int8"): 70e-6, (_LLAMA_CPP, "int4"): 80e-6},
-        **{(_CTRANSLATE2, "float32"): 210e-6, (_CTRANSLATE2, "int8"): 850e-6},
-        **{(_ORT, "float32 with AMX"): 177e-6, (_ORT, "int8 with AMX"): 96e-6, (_ORT, "int4 with AMX"): 45e-6},
         **{
-            (_OPENVINO, "float32 with AMX"): 123e-6,
+            (_ORT, "float32"): 110e-6,
+            (_ORT, "int4"): 82e-6,
+            (_ORT, "int4 without VNNI"): 26e-6,
+            (_ORT, "int8"): 120e-6,
+            (_ORT, "int8 without VNNI"): 45e-6,
+        },
+        **{
+            (_OPENVINO, "float32"): 390e-6,
+            (_OPENVINO, "int4"): 280e-6,
+            (_OPENVINO, "int4 by bf16"): 160e-6,
+            (_OPENVINO, "int8"): 240e-6,
+            (_OPENVINO, "int8 by bf16"): 210e-6,
+        },
+        **{(_LLAMA_CPP, "float32"): 75e-6, (_LLAMA_CPP, "int4"): 85e-6, (_LLAMA_CPP, "int8"): 66e-6},
+        **{(_CTRANSLATE2, "float32"): 160e-6, (_CTRANSLATE2, "int8"): 880e-6},
+        **{(_ORT, "float32 with AMX"): 177e-6, (_ORT, "int4 with AMX"): 45e-6, (_ORT, "int8 with AMX"): 96e-6},
+        **{
             (_OPENVINO, "bfloat16 with AMX"): 142e-6,
-            (_OPENVINO, "int8 by bf16 with AMX"): 185e-6,
+            (_OPENVINO, "float32 with AMX"): 123e-6,
             (_OPENVINO, "int4 by bf16 with AMX"): 148e-6,
+            (_OPENVINO, "int8 by bf16 with AMX"): 185e-6,
         },
         **{
             (_LLAMA_CPP, "float32 with AMX"): 229e-6,
-            (_LLAMA_CPP, "int8 with AMX"): 40e-6,
             (_LLAMA_CPP, "int4 with AMX"): 10e-6,
+            (_LLAMA_CPP, "int8 with AMX"): 40e-6,
         },
         **{(_CTRANSLATE2, "float32 with AMX"): 38e-6, (_CTRANSLATE2, "int8 with AMX"): 1059e-6},
     },
     "seconds per block and step beyond what moving and multiplying takes, of an engine on a CPU",
     BY_HAND,
-    _CPU_ENGINES,
+    CPU_ENGINES_SOURCE,
 )
 CPU_READS = state_by_key(
-    {_ORT: 0.94, _OPENVINO: 1.15, _LLAMA_CPP: 0.63, _CTRANSLATE2: 0.71},
-    "bytes of weights that one row is multiplied with, over those that a copy moves, which writes half of them",
+    {
+        **{("", "bfloat16"): 0.8, ("", "float32"): 0.41, ("", "packed bfloat16"): 0.72},
+        **{
+            (_ORT, "float32"): 1.05,
+            (_ORT, "int4"): 0.59,
+            (_ORT, "int4 without VNNI"): 1.3,
+            (_ORT, "int8"): 0.71,
+            (_ORT, "int8 without VNNI"): 0.84,
+        },
+        **{
+            (_OPENVINO, "float32"): 1.2,
+            (_OPENVINO, "int4"): 0.3,
+            (_OPENVINO, "int4 by bf16"): 0.64,
+            (_OPENVINO, "int8"): 0.48,
+            (_OPENVINO, "int8 by bf16"): 0.64,
+        },
+        **{(_LLAMA_CPP, "float32"): 0.73, (_LLAMA_CPP, "int4"): 0.8, (_LLAMA_CPP, "int8"): 0.65},
+        **{(_CTRANSLATE2, "float32"): 0.66, (_CTRANSLATE2, "int8"): 0.87},
+        **{("", "bfloat16 with AMX"): 0.8, ("", "float32 with AMX"): 0.8, ("", "packed bfloat16 with AMX"): 0.8},
+        **{(_ORT, "float32 with AMX"): 0.94, (_ORT, "int4 with AMX"): 0.94, (_ORT, "int8 with AMX"): 0.94},
+        **{
+            (_OPENVINO, "bfloat16 with AMX"): 1.15,
+            (_OPENVINO, "float32 with AMX"): 1.15,
+            (_OPENVINO, "int4 by bf16 with AMX"): 1.15,
+            (_OPENVINO, "int8 by bf16 with AMX"): 1.15,
+        },
+        **{
+            (_LLAMA_CPP, "float32 with AMX"): 0.63,
+            (_LLAMA_CPP, "int4 with AMX"): 0.63,
+            (_LLAMA_CPP, "int8 with AMX"): 0.63,
+        },
+        **{(_CTRANSLATE2, "float32 with AMX"): 0.71, (_CTRANSLATE2, "int8 with AMX"): 0.71},
+    },
+    "bytes of weights that are read for one row, over those that a copy moves, which writes half of them",
     BY_HAND,
-    _CPU_ENGINES,
+    CPU_ENGINES_SOURCE,
 )
 CPU_THREAD_READS = state_by_key(
     {
-        **{("", "float32"): 6.3e9, ("", "bfloat16"): 7.8e9, ("", "packed bfloat16"): 13.5e9},
-        **{(_ORT, "int8"): 14.4e9, (_ORT, "int4"): 13.9e9, (_OPENVINO, "int8"): 4.1e9, (_OPENVINO, "int4"): 2.3e9},
-        **{(_ORT, "int8 without VNNI"): 9.2e9, (_ORT, "int4 without VNNI"): 8.3e9},
-        **{(_OPENVINO, "int8 by bf16"): 13.1e9, (_OPENVINO, "int4 by bf16"): 9.9e9},
-        **{(_LLAMA_CPP, "int8"): 11.7e9, (_LLAMA_CPP, "int4"): 11.5e9, (_CTRANSLATE2, "int8"): 10.3e9},
-        **{("", "float32 with AMX"): 12.1e9, ("", "packed bfloat16 with AMX"): 8.5e9, ("", "bfloat16 with AMX"): 6.0e9},
-        **{(_ORT, "float32 with AMX"): 14.6e9, (_ORT, "int8 with AMX"): 11.8e9, (_ORT, "int4 with AMX"): 9.6e9},
+        **{("", "bfloat16"): 14.8e9, ("", "float32"): 25e9},
+        **{(_ORT, "float32"): 110e9, (_ORT, "int4 without VNNI"): 11e9, (_ORT, "int8 without VNNI"): 27e9},
         **{
-            (_OPENVINO, "float32 with AMX"): 13.4e9,
-            (_OPENVINO, "bfloat16 with AMX"): 12.4e9,
-            (_OPENVINO, "int8 by bf16 with AMX"): 6.4e9,
-            (_OPENVINO, "int4 by bf16 with AMX"): 6.2e9,
+            (_OPENVINO, "float32"): 140e9,
+            (_OPENVINO, "int4"): 48e9,
+            (_OPENVINO, "int4 by bf16"): 50e9,
+            (_OPENVINO, "int8"): 59e9,
         },
+        **{(_LLAMA_CPP, "float32"): 90e9, (_LLAMA_CPP, "int4"): 32e9, (_LLAMA_CPP, "int8"): 45e9},
+        **{(_CTRANSLATE2, "int8"): 35e9},
         **{
-            (_LLAMA_CPP, "float32 with AMX"): 12.0e9,
-            (_LLAMA_CPP, "int8 with AMX"): 5.9e9,
-            (_LLAMA_CPP, "int4 with AMX"): 5.2e9,
+            ("", "bfloat16 with AMX"): 11.3e9,
+            ("", "float32 with AMX"): 210e9,
+            ("", "packed bfloat16 with AMX"): 25.1e9,
         },
-        **{(_CTRANSLATE2, "float32 with AMX"): 12.0e9, (_CTRANSLATE2, "int8 with AMX"): 11.4e9},
+        **{(_ORT, "int4 with AMX"): 26.4e9, (_ORT, "int8 with AMX"): 54.2e9},
+        **{
+            (_OPENVINO, "bfloat16 with AMX"): 37.8e9,
+            (_OPENVINO, "float32 with AMX"): 48.9e9,
+            (_OPENVINO, "int4 by bf16 with AMX"): 9.34e9,
+            (_OPENVINO, "int8 by bf16 with AMX"): 9.8e9,
+        },
+        **{(_LLAMA_CPP, "int4 with AMX"): 10.7e9, (_LLAMA_CPP, "int8 with AMX"): 14.2e9},
     },
-    "bytes of weights per second that a thread unpacks and multiplies one row with, however fast the memory is",
+    "bytes of weights per second that a thread unpacks and multiplies one row with, beside reading them",
     BY_HAND,
-    _CPU_ENGINES
+    CPU_ENGINES_SOURCE
     + "; OpenVINO without bf16: 48.1 and 42.6 tokens/s of SmolLM2-135M in 8 and 4 bits on two AVX2 cores, 32 and 32 on one"
     "; one thread of Zen 5 gave 11.6e9 and 7.0e9 in 32 and 16 bits by PyTorch, 17e9 and 18e9 in 8 and 4 by ONNX Runtime",
 )
 CPU_FEW_ROWS = state_by_key(
     {
-        **{("", "float32"): 0.29, ("", "bfloat16"): 0.23, ("", "packed bfloat16"): 0.7},
-        **{(_ORT, "float32"): 1.03, (_ORT, "int8"): 1.12, (_ORT, "int4"): 1.0},
-        **{(_OPENVINO, "float32"): 1.9, (_OPENVINO, "int8"): 0.7, (_OPENVINO, "int4"): 0.7},
-        **{(_ORT, "int8 without VNNI"): 0.63, (_ORT, "int4 without VNNI"): 0.63},
-        **{(_OPENVINO, "int8 by bf16"): 2.4, (_OPENVINO, "int4 by bf16"): 1.8},
-        **{(_LLAMA_CPP, "float32"): 0.22, (_LLAMA_CPP, "int8"): 0.38, (_LLAMA_CPP, "int4"): 0.43},
-        **{(_CTRANSLATE2, "float32"): 0.42, (_CTRANSLATE2, "int8"): 0.65},
-        **{("", "float32 with AMX"): 0.13, ("", "packed bfloat16 with AMX"): 0.32, ("", "bfloat16 with AMX"): 0.11},
-        **{(_ORT, "float32 with AMX"): 0.47, (_ORT, "int8 with AMX"): 0.46, (_ORT, "int4 with AMX"): 0.45},
+        **{("", "bfloat16"): 0.23, ("", "float32"): 0.31, ("", "packed bfloat16"): 0.7},
         **{
-            (_OPENVINO, "float32 with AMX"): 0.49,
-            (_OPENVINO, "bfloat16 with AMX"): 0.83,
-            (_OPENVINO, "int8 by bf16 with AMX"): 0.16,
-            (_OPENVINO, "int4 by bf16 with AMX"): 0.13,
+            (_ORT, "float32"): 1.09,
+            (_ORT, "int4"): 1.5,
+            (_ORT, "int4 without VNNI"): 0.6,
+            (_ORT, "int8"): 1.5,
+            (_ORT, "int8 without VNNI"): 0.6,
         },
         **{
-            (_LLAMA_CPP, "float32 with AMX"): 0.15,
-            (_LLAMA_CPP, "int8 with AMX"): 0.24,
-            (_LLAMA_CPP, "int4 with AMX"): 0.25,
+            (_OPENVINO, "float32"): 1.8,
+            (_OPENVINO, "int4"): 0.65,
+            (_OPENVINO, "int4 by bf16"): 3.3,
+            (_OPENVINO, "int8"): 0.5,
+            (_OPENVINO, "int8 by bf16"): 4.8,
         },
-        **{(_CTRANSLATE2, "float32 with AMX"): 0.13, (_CTRANSLATE2, "int8 with AMX"): 0.31},
+        **{(_LLAMA_CPP, "float32"): 0.27, (_LLAMA_CPP, "int4"): 0.57, (_LLAMA_CPP, "int8"): 0.48},
+        **{(_CTRANSLATE2, "float32"): 0.49, (_CTRANSLATE2, "int8"): 0.72},
+        **{("", "bfloat16 with AMX"): 0.11, ("", "float32 with AMX"): 0.26, ("", "packed bfloat16 with AMX"): 0.32},
+        **{(_ORT, "float32 with AMX"): 0.94, (_ORT, "int4 with AMX"): 0.9, (_ORT, "int8 with AMX"): 0.92},
+        **{
+            (_OPENVINO, "bfloat16 with AMX"): 6.03,
+            (_OPENVINO, "float32 with AMX"): 0.98,
+            (_OPENVINO, "int4 by bf16 with AMX"): 0.945,
+            (_OPENVINO, "int8 by bf16 with AMX"): 1.16,
+        },
+        **{
+            (_LLAMA_CPP, "float32 with AMX"): 0.3,
+            (_LLAMA_CPP, "int4 with AMX"): 0.5,
+            (_LLAMA_CPP, "int8 with AMX"): 0.48,
+        },
+        **{(_CTRANSLATE2, "float32 with AMX"): 0.26, (_CTRANSLATE2, "int8 with AMX"): 0.62},
     },
-    "rate of products with eight rows over that of large ones",
+    "rate of products with eight rows over that of large ones in registers of 256 bits (PyTorch in bf16: of its large ones)",
     BY_HAND,
-    _CPU_ENGINES,
+    CPU_ENGINES_SOURCE,
 )
 CPU_MANY_ROWS = state_by_key(
     {
-        **{("", "float32"): 0.8, ("", "bfloat16"): 0.8, ("", "packed bfloat16"): 0.8},
-        **{(_ORT, "float32"): 0.97, (_ORT, "int8"): 1.27, (_ORT, "int4"): 1.13},
-        **{(_OPENVINO, "float32"): 1.06, (_OPENVINO, "int8"): 0.8, (_OPENVINO, "int4"): 0.8},
-        **{(_ORT, "int8 without VNNI"): 0.6, (_ORT, "int4 without VNNI"): 0.7},
-        **{(_OPENVINO, "int8 by bf16"): 1.45, (_OPENVINO, "int4 by bf16"): 1.5},
-        **{(_LLAMA_CPP, "float32"): 0.34, (_LLAMA_CPP, "int8"): 0.69, (_LLAMA_CPP, "int4"): 0.82},
-        **{(_CTRANSLATE2, "float32"): 0.86, (_CTRANSLATE2, "int8"): 2.5},
-        **{("", "float32 with AMX"): 0.75, ("", "packed bfloat16 with AMX"): 1.17, ("", "bfloat16 with AMX"): 1.17},
-        **{(_ORT, "float32 with AMX"): 0.67, (_ORT, "int8 with AMX"): 0.58, (_ORT, "int4 with AMX"): 0.51},
+        **{("", "bfloat16"): 0.8, ("", "float32"): 0.8, ("", "packed bfloat16"): 0.8},
         **{
-            (_OPENVINO, "float32 with AMX"): 0.83,
-            (_OPENVINO, "bfloat16 with AMX"): 1.2,
-            (_OPENVINO, "int8 by bf16 with AMX"): 1.82,
-            (_OPENVINO, "int4 by bf16 with AMX"): 1.95,
+            (_ORT, "float32"): 0.93,
+            (_ORT, "int4"): 1.1,
+            (_ORT, "int4 without VNNI"): 0.67,
+            (_ORT, "int8"): 1.3,
+            (_ORT, "int8 without VNNI"): 0.59,
         },
         **{
-            (_LLAMA_CPP, "float32 with AMX"): 0.18,
-            (_LLAMA_CPP, "int8 with AMX"): 0.34,
-            (_LLAMA_CPP, "int4 with AMX"): 0.37,
+            (_OPENVINO, "float32"): 1.1,
+            (_OPENVINO, "int4"): 0.86,
+            (_OPENVINO, "int4 by bf16"): 1.6,
+            (_OPENVINO, "int8"): 0.68,
+            (_OPENVINO, "int8 by bf16"): 1.7,
+        },
+        **{(_LLAMA_CPP, "float32"): 0.41, (_LLAMA_CPP, "int4"): 0.92, (_LLAMA_CPP, "int8"): 0.84},
+        **{(_CTRANSLATE2, "float32"): 0.77, (_CTRANSLATE2, "int8"): 2.1},
+        **{("", "bfloat16 with AMX"): 1.17, ("", "float32 with AMX"): 0.75, ("", "packed bfloat16 with AMX"): 1.17},
+        **{(_ORT, "float32 with AMX"): 0.67, (_ORT, "int4 with AMX"): 0.51, (_ORT, "int8 with AMX"): 0.58},
+        **{
+            (_OPENVINO, "bfloat16 with AMX"): 1.2,
+            (_OPENVINO, "float32 with AMX"): 0.83,
+            (_OPENVINO, "int4 by bf16 with AMX"): 1.95,
+            (_OPENVINO, "int8 by bf16 with AMX"): 1.82,
+        },
+        **{
+            (_LLAMA_CPP, "float32 with AMX"): 0.36,
+            (_LLAMA_CPP, "int4 with AMX"): 0.74,
+            (_LLAMA_CPP, "int8 with AMX"): 0.68,
         },
         **{(_CTRANSLATE2, "float32 with AMX"): 0.65, (_CTRANSLATE2, "int8 with AMX"): 1.88},
     },
-    "the same with 512 rows",
+    "rate of products with 512 rows over that of large ones, which in 32 bits is half of that of bf16 where that is more",
     BY_HAND,
-    _CPU_ENGINES,
+    CPU_ENGINES_SOURCE,
 )
 CPU_PACKED_BYTES = state_by_key(
     {
@@ -868,13 +934,13 @@ CPU_REPACKED_BYTES = state_by_key(
     {(_LLAMA_CPP, "int4"): 18 / 32},
     "bytes per weight of the blocks, held beside the mapped file as the kernels want them",
     BY_HAND,
-    f"{_CPU_ENGINES}: Q4_0 takes 0.02 GiB more than 8 bits with Qwen2.5-0.5B's shape, whose file is 0.17 GiB smaller",
+    f"{CPU_ENGINES_SOURCE}: Q4_0 takes 0.02 GiB more than 8 bits with Qwen2.5-0.5B's shape, whose file is 0.17 GiB smaller",
 )
 CPU_WEIGHT_COPIES = state_by_key(
     {_OPENVINO: 2.0},
     "times the weights are held: the mapped file, and as the kernels want them",
     BY_HAND,
-    _CPU_ENGINES,
+    CPU_ENGINES_SOURCE,
 )
 _ROWS_OF_FILE = "/proc/PID/smaps: of openvino_model.bin 103e6 of 125e6 bytes were resident in 8 bits, all in 32 (134M Llama, untied)"
 CPU_EMBEDDING_COPIES = state_by_key(
@@ -885,7 +951,7 @@ CPU_EMBEDDING_COPIES = state_by_key(
     },
     "times an embedding is held that is not the output layer too; 0: its rows are read from the file",
     BY_HAND,
-    f"{_CPU_ENGINES}; {_ROWS_OF_FILE}",
+    f"{CPU_ENGINES_SOURCE}; {_ROWS_OF_FILE}",
 )
 CPU_TIED_COPIES = state_by_key(
     {
@@ -894,7 +960,7 @@ CPU_TIED_COPIES = state_by_key(
     },
     "times more that an embedding is held which is the output layer too",
     BY_HAND,
-    f"{_CPU_ENGINES}; smaps has 0.53 GiB of the 0.39 of Qwen2.5-0.5B's file in 4 bits; OpenVINO looks bf16 rows up in a copy of 32 bits",
+    f"{CPU_ENGINES_SOURCE}; smaps has 0.53 GiB of the 0.39 of Qwen2.5-0.5B's file in 4 bits; OpenVINO looks bf16 rows up in a copy of 32 bits",
 )
 LLAMA_CPP_SLOT_TOKENS = Constant(
     256, "tokens", COUNTED, "SLOT_TOKENS of the emitted engine.py: a slot has whole multiples of them, and one more"
@@ -903,7 +969,7 @@ CPU_PROCESS_GIB = state_by_key(
     {_ORT: 0.2, _OPENVINO: 0.31, _LLAMA_CPP: 0.145, _CTRANSLATE2: 0.145},
     "GiB of the interpreters with the engine and a tokenizer, without torch",
     BY_HAND,
-    f"{_CPU_ENGINES}; OpenVINO: what is left of 1.35 GiB at the peak of two processes, the server's 0.14 and that of the steps (2026.4, SmolLM2-135M)",
+    f"{CPU_ENGINES_SOURCE}; OpenVINO: what is left of 1.35 GiB at the peak of two processes, the server's 0.14 and that of the steps (2026.4, SmolLM2-135M)",
 )
 _METAL = "benchmarks/local.csv: llama.cpp and MLX on Apple's M1 to M4 (`python benchmarks/local.py --fit`)"
 _SMALL_MLX = "benchmarks/local.csv, M3 Ultra: Qwen3-0.6B takes 2.1 ms a token beside its weights; 1,728 tokens more of an 8B model 0.7 ms"
@@ -1341,7 +1407,7 @@ CPU_GENERATION_OPERATOR_SECONDS = Constant(
     21e-6,
     "seconds per operator of a step of Transformers' decoding on a CPU: Python, dispatch and small tensors",
     BY_HAND,
-    _CPU_ENGINES,
+    CPU_ENGINES_SOURCE,
 )
 CPU_COMPILED_OPERATOR_SHARE = Constant(
     0.8,

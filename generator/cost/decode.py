@@ -108,9 +108,7 @@ def compute_products_seconds(shape: Shape, run: Execution, rates: Rates, engine:
     multiplied = shape.layers * sum(x.params * x.share for x in shape.linears)
     # on an accelerator the head's arithmetic hides behind its reading
     multiplied += shape.head_outputs * shape.hidden if rates.on_cpu else 0.0
-    rate = find_cpu_rate(run, rates, engine) if rates.on_cpu else rates.product(find_product_dtype(run), run.tf32)
-    if rates.on_cpu:
-        rate *= engine.few_rows.get(kind, 1.0)
+    rate = find_few_rows_rate(run, rates, engine, kind)
     # a CPU's share of the bandwidth is that of a product with one row
     alone = 1.0 if rates.on_cpu else 0.0
     arithmetic = 2 * (rows - alone) * multiplied / rate
@@ -132,11 +130,22 @@ def find_cpu_rate(run: Execution, rates: Rates, engine: Engine) -> float:
     half = rates.product("bfloat16", run.tf32)
     if unpacks_to_bf16(run, rates, engine) or run.compute_dtype == "bfloat16":
         return half
+    if engine.has_narrow_kernels:
+        return rates.narrow
     if rates.has_tiles:
         return rates.product("float32", run.tf32)
     # a dot product of bf16 is two multiplications in the lane of one: half of its rate is that of 32 bits, also where PyTorch's library
     # does not use the processor's width (MKL on Zen 5: 0.1 of 0.45e12)
     return max(rates.product("float32", run.tf32), half / 2)
+
+
+def find_few_rows_rate(run: Execution, rates: Rates, engine: Engine, kind: str) -> float:
+    """Operations per second of products with some rows. Those of engines on a CPU are wide for many rows alone; PyTorch's of bf16 for
+    any number."""
+    if not rates.on_cpu:
+        return rates.product(find_product_dtype(run), run.tf32)
+    in_bf16 = not run.engine and run.compute_dtype == "bfloat16"
+    return (rates.product("bfloat16", run.tf32) if in_bf16 else rates.narrow) * engine.few_rows.get(kind, 1.0)
 
 
 def unpacks_to_bf16(run: Execution, rates: Rates, engine: Engine) -> bool:
@@ -164,9 +173,9 @@ def multiplies_int8(rates: Rates) -> bool:
 
 def find_read_rate(run: Execution, rates: Rates, engine: Engine, rows: float, kind: str) -> float:
     if rates.on_cpu:
-        realised = engine.reads / c.CPU_READ_REALISED if engine.reads else 1.0
-        each = engine.thread_reads.get(kind)
-        return min(rates.bytes_per_s * realised, each * (run.threads or 1) if each else math.inf)
+        copied = rates.bytes_per_s / c.CPU_READ_REALISED * engine.reads.get(kind, c.CPU_READ_REALISED)
+        each = engine.thread_reads.get(kind, math.inf) * (run.threads or 1)
+        return 1 / (1 / copied + 1 / each)
     if engine.streams_weights:
         return rates.read_bytes_per_s
     most = engine.vector_reads if run.quant != "none" and engine.vector_reads else engine.vector_bytes

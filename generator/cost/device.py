@@ -10,6 +10,7 @@ from generator.cost import constants as c
 from generator.cost.constants import Constant
 from generator.cost.estimate import BASES, find_weakest_basis
 from generator.cost.links import DIRECT, compute_ring_rates
+from hwdetect.catalog.cpu import NARROW
 from hwdetect.types import Device, Link
 
 DTYPE = {
@@ -43,6 +44,8 @@ class Rates:
     """that some engines' kernels use and PyTorch's do not: no part of ``products``"""
     has_tiles: bool
     """a CPU's, whose ``products`` of bf16 and int8 are theirs (AMX)"""
+    narrow: float
+    """float32 operations per second of a CPU's registers of 256 bits, as large products reach them; else 0"""
     bytes_per_s: float
     read_bytes_per_s: float
     """of products with few rows in an engine's replayed step, which read weights and write next to nothing"""
@@ -138,6 +141,7 @@ def compute_accelerator_rates(device: Device) -> dict:
     reached = bandwidth * (1.0 if measured else c.BANDWIDTH_REALISED)
     return {
         "products": products,
+        "narrow": 0.0,
         "bytes_per_s": reached,
         "read_bytes_per_s": reached if measured else bandwidth * c.READ_REALISED,
         "elementwise_bytes_per_s": reached,
@@ -236,6 +240,7 @@ def compute_cpu_rates(device: Device, cores: int) -> dict:
     flash = AttentionRates(products["fp32"] * forward, products["fp32"] * backward, half_length, backward_half_length)
     return {
         "products": products,
+        "narrow": products["fp32"] * find_narrow_share(device),
         "bytes_per_s": bandwidth * c.CPU_READ_REALISED,
         "read_bytes_per_s": bandwidth * c.CPU_READ_REALISED,
         "elementwise_bytes_per_s": bandwidth * c.CPU_ELEMENTWISE_REALISED,
@@ -255,6 +260,12 @@ def compute_cpu_rates(device: Device, cores: int) -> dict:
 def has_tiles(device: Device) -> bool:
     """Whether a CPU's rates of 16 bits are those of AMX: without, they are less (``vector_flops``)."""
     return device.kind == "cpu" and "bf16" in dict(device.vector_flops)
+
+
+def find_narrow_share(device: Device) -> float:
+    """Of a CPU's rate of float32 products, that of registers of 256 bits."""
+    narrow = dict(device.vector_flops).get(NARROW)
+    return narrow / find_fp32_rate(device, 1) if narrow else 1.0
 
 
 def lacks_cpu_rate(device: Device) -> bool:

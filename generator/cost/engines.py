@@ -65,14 +65,16 @@ class Engine:
     # on a CPU, by format of the weights (that of the arithmetic where they are plain)
     cpu_block_seconds: Mapping[str, float] = field(default_factory=dict)
     """instead of ``block_seconds``, where it is known"""
-    reads: float = 0.0
-    """bytes of weights that one row is multiplied with, over those that a copy moves; 0: as PyTorch reads them"""
+    has_narrow_kernels: bool = False
+    """products are of registers of 256 bits, however wide the processor's are"""
+    reads: Mapping[str, float] = field(default_factory=dict)
+    """bytes of weights that one row is multiplied with, over those that a copy moves, were they only moved"""
     thread_reads: Mapping[str, float] = field(default_factory=dict)
-    """bytes of them per second and thread, where that is not the memory's rate"""
+    """bytes of them per second that a thread unpacks and multiplies, were they in its registers; none: at once"""
     few_rows: Mapping[str, float] = field(default_factory=dict)
-    """operations per second with some rows over those of large products; none: the same"""
+    """operations per second with some rows over those of large products of 256 bits (PyTorch's bf16: of large ones); none: the same"""
     many_rows: Mapping[str, float] = field(default_factory=dict)
-    """with a prompt's"""
+    """with a prompt's over those of large ones"""
     packed_bytes: Mapping[str, float] = field(default_factory=dict)
     """per weight, where its converter packs the embedding and the output layer too"""
     packed_head_bytes: Mapping[str, float] = field(default_factory=dict)
@@ -99,6 +101,7 @@ def list_cpu_formats(engine: str) -> dict[str, Any]:
     """The fields of ``Engine`` that say what it does on a CPU with each format of weights: tables by engine and format, its rows."""
     tables = {
         "cpu_block_seconds": c.CPU_BLOCK_SECONDS,
+        "reads": c.CPU_READS,
         "thread_reads": c.CPU_THREAD_READS,
         "few_rows": c.CPU_FEW_ROWS,
         "many_rows": c.CPU_MANY_ROWS,
@@ -108,11 +111,10 @@ def list_cpu_formats(engine: str) -> dict[str, Any]:
         "embedding_copies": c.CPU_EMBEDDING_COPIES,
         "tied_copies": c.CPU_TIED_COPIES,
     }
-    rows = {
+    return {
         name: {kind: value for (owner, kind), value in table.items() if owner == engine}
         for name, table in tables.items()
     }
-    return rows | {"reads": c.CPU_READS.get(engine, 0.0)}
 
 
 PAGED = Engine(replays=True, mixes_prompts=True, block_tokens=int(c.PAGE_TOKENS))
@@ -187,6 +189,7 @@ ENGINES: Mapping[str, Engine] = {
         prompt_tokens=int(c.LLAMA_CPP_BATCH),
         sums_in_16_bits=True,
         unpacks_prompts=True,
+        has_narrow_kernels=True,  # the wheel's, on a CPU
         **list_cpu_formats("llama-cpp"),
         slot_tokens=int(c.LLAMA_CPP_SLOT_TOKENS),
         packed_cache_dtype="float16",

@@ -27,16 +27,24 @@ ASSUMED_HZ = 2.5e9
 SUSTAINED_SHARE_OF_MAX_HZ = 0.75
 EMULATED_SHARE_OF_FP32 = 0.32
 PLAIN_SHARE_OF_FP32 = {"bf16": 0.07, "fp16": 0.05}
-# Copy bandwidth that one busy core draws, and a socket's ceiling: eight channels of DDR4-3200 give 205 GB/s of
-# which about three quarters are reached (STREAM results of Ice Lake servers). A core alone copies 8 to 14 GB/s there, and 35
-# where this was written (two cores of a current EPYC, perfgen detect --measure).
-ASSUMED_BYTES_PER_S_PER_CORE = 15e9
-ASSUMED_BYTES_PER_S_PER_PACKAGE = 150e9
+ASSUMED_BYTES_PER_S = (15e9, 150e9)
+"""Of copies, of one busy core and of a package: eight channels of DDR4-3200 give 205 GB/s of which about three quarters are reached
+(STREAM results of Ice Lake servers); a core alone copies 8 to 14 GB/s there."""
+BYTES_PER_S = {
+    "zen3": (11e9, 150e9),
+    "zen4": (20e9, 345e9),
+    "zen5": (45e9, 430e9),
+    "sapphirerapids": (16e9, 230e9),
+}
+"""The same by microarchitecture: of a core half of what two copied in a virtual machine (the machines of benchmarks/results/engines_cpu*.json:
+22, 41, 92 and 32 GB/s), of a package three quarters of its channels (EPYC 7003: 8 of DDR4-3200, 9004: 12 of DDR5-4800, 9005: 12 of DDR5-6000;
+Xeon Scalable of the fourth generation: 8 of DDR5-4800)."""
 TILE_PER_CYCLE, FP32_BESIDE_TILES = 512, 2.2
 """Of 1,024 operations of a tile's product (AMX_SOURCE) those that PyTorch reaches, and its float32 over what is assumed of others: 770 and
 212 GFLOP/s a core (products of 1,024 rows on two cores of a Xeon with AMX), beside the share that products are priced with"""
 TILES_OVER_LANES = 4
 """of those to products of bf16 in registers of 512 bits, 128 a cycle"""
+NARROW = "fp32 of 256 bits"
 COMMON_SHARE = 0.75
 """ours: products of 1,024 and 4,096 rows came out within a tenth on quiet machines (benchmarks/measure.py)"""
 PER_CYCLE_SOURCE = "https://en.wikichip.org/wiki/flops"
@@ -130,9 +138,12 @@ def compute_peak_flops(cpu: Cpu, cores: int) -> dict[str, float]:
 
 
 def compute_lane_flops(cpu: Cpu, rates: dict[str, float]) -> dict[str, float]:
-    """Of ``rates``, what is reached without tiles (AMX), which multiply four times what AVX512_BF16's registers do."""
-    lanes = {"fp32": rates["fp32"]}
-    return lanes | {"bf16": rates["bf16"] / TILES_OVER_LANES} if "amx_bf16" in (cpu.isa_features or ()) else lanes
+    """Of ``rates``, what is reached without tiles (AMX), which multiply four times what AVX512_BF16's registers do, and in registers of
+    256 bits, which is what PyTorch's float32 products (MKL) are made in on AMD's processors, however wide those are."""
+    features, lanes = cpu.isa_features or (), {"fp32": rates["fp32"]}
+    if "avx512f" in features and (cpu.vendor == "GenuineIntel" or "amx_bf16" in features):
+        lanes[NARROW] = rates["fp32"] / 2
+    return lanes | {"bf16": rates["bf16"] / TILES_OVER_LANES} if "amx_bf16" in features else lanes
 
 
 def has_bf16(cpu: Cpu) -> bool:
@@ -174,8 +185,8 @@ def select_measured_bandwidth(measured: tuple[Measurement, ...]) -> float | None
 
 
 def assume_bandwidth(cpu: Cpu, cores: int) -> float:
-    packages = cpu.packages or 1
-    return min(cores * ASSUMED_BYTES_PER_S_PER_CORE, packages * ASSUMED_BYTES_PER_S_PER_PACKAGE)
+    of_core, of_package = BYTES_PER_S.get(cpu.microarchitecture or "", ASSUMED_BYTES_PER_S)
+    return min(cores * of_core, (cpu.packages or 1) * of_package)
 
 
 def sum_last_level_cache(cpu: Cpu) -> int | None:

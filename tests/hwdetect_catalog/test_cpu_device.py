@@ -3,7 +3,7 @@
 import pytest
 
 from hwdetect.catalog import describe_cpu
-from hwdetect.catalog.cpu import compute_peak_flops
+from hwdetect.catalog.cpu import NARROW, compute_peak_flops
 from hwdetect.spec import parse_spec
 from hwdetect.types import Cache, Cpu, Measurement
 
@@ -52,6 +52,19 @@ def test_what_is_reached_without_tiles_is_told_apart():
     amx, plain = device("cpu:16+amx"), device("cpu:16+bf16")
     assert dict(amx.vector_flops)["bf16"] == amx.flops("bf16") / 4 == plain.flops("bf16")
     assert "bf16" not in dict(plain.vector_flops)
+
+
+def test_registers_of_256_bits_are_half_of_intels_with_avx512():
+    """AMD's float32 products are made in them anyway: MKL has no wider ones for it."""
+    assert dict(device("cpu:16+amx").vector_flops)[NARROW] == device("cpu:16+amx").flops("fp32") / 2
+    assert NARROW not in dict(device("cpu:16+bf16").vector_flops)
+    assert NARROW not in dict(device("cpu:16+avx2").vector_flops)
+
+
+def test_memory_is_assumed_by_microarchitecture():
+    known, other = (Cpu(cores=4, budget=4, microarchitecture=name) for name in ("zen5", "icelake"))
+    assert describe_cpu(known, (), None).memory_bytes_per_s == 180e9
+    assert describe_cpu(other, (), None).memory_bytes_per_s == 60e9
 
 
 def test_int8_needs_its_instructions():

@@ -101,7 +101,23 @@ SAMPLE = [
     "gb10",
     "ascend-910b3",
 ]
-MEASURED = {"train": {"gh200-96gb", "a100-sxm-80gb", "l2"}, "infer": {"gh200-96gb", "a100-sxm-80gb", "l2", "m2", "m2-pro", "m2-max", "m2-ultra"}}  # fmt: skip
+SERVED = {
+    "nvidia": {"gh200-96gb", "a100-sxm-80gb", "l2", "t4", "rtx-pro-4500-blackwell-server"},
+    "cdna3": {"mi300x", "mi308x", "mi325x"},
+    "rdna3": {
+        "rx-7600",
+        "rx-7600-xt",
+        "rx-7700-xt",
+        "rx-7800-xt",
+        "rx-7900-gre",
+        "rx-7900-xt",
+        "rx-7900-xtx",
+        "radeon-pro-w7800",
+    },
+    "rdna3 of workstations": {"radeon-pro-w7800-48gb", "w7900"},
+    "apple": {f"m{number}{size}" for number in (1, 2, 3, 4) for size in ("", "-pro", "-max", "-ultra")},
+}
+MEASURED = {"train": {"gh200-96gb", "a100-sxm-80gb", "l2"}, "infer": set().union(*SERVED.values())}
 """of those above, devices of a generation that published runs were compared with"""
 ARE_NONE = re.compile(r"not supported|unsupported|use the cpu|--hardware cpu", re.IGNORECASE)
 

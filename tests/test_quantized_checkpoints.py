@@ -194,3 +194,19 @@ def test_fp8_weights_are_unpacked_by_the_command_of_their_refusal(tmp_path, monk
         assert written[name].dtype == torch.bfloat16
         torch.testing.assert_close(written[name], weight, rtol=0.1, atol=0.01)
     assert document_request(Request(model=str(plain), hardware="1xl40s", train="lora", offline=True))
+
+
+@pytest.mark.parametrize("name", ["gptq", "awq", "w4a16", "fp8", "w8a8-float", None])
+def test_parts_of_packed_layers_hold_whole_groups(name, tmp_path):
+    """Qwen2.5-14B: an eighth of its 13,824 inputs are 13.5 groups of 128, at which vLLM ends."""
+    sizes = {"hidden_size": 5120, "intermediate_size": 13824, "num_hidden_layers": 48, "num_attention_heads": 40}
+    config = {
+        "model_type": "qwen2",
+        "architectures": ["Qwen2ForCausalLM"],
+        "num_key_value_heads": 8,
+        "vocab_size": 152064,
+    }
+    quantization = CHECKPOINTS[name][0] if name else None
+    document = plan(tmp_path, quantization, "8xl4", config | sizes, optimize_for="latency")
+    grouped = name is not None and name != "w8a8-float"
+    assert document.layout.tp == (4 if grouped else 8)

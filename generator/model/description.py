@@ -12,7 +12,7 @@ from generator.model.guard import check_sizes_given, check_understood
 from generator.model.routers import WITH_LOSS
 from generator.model.settings import Settings
 from generator.model.spec import Attended, ModelSpec, NeedsMetaDevice
-from generator.model.stored_formats import has_stored_offsets, read_stored_bytes, read_stored_format
+from generator.model.stored_formats import has_stored_offsets, read_stored_bytes, read_stored_format, read_stored_group
 from generator.model.vision import count_patches
 
 MULTIPLIED = ("linear", "router", "expert", "head", "tied")
@@ -76,6 +76,7 @@ def describe(config: Mapping, name: str) -> ModelSpec:
         stored_format=read_stored_format(settings.values.get("quantization_config") or {}),
         stored_bytes=read_stored_bytes(settings.values.get("quantization_config") or {}),
         stored_offsets=has_stored_offsets(settings.values.get("quantization_config") or {}),
+        stored_group=read_stored_group(settings.values.get("quantization_config") or {}),
     )
 
 

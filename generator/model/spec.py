@@ -97,6 +97,8 @@ class ModelSpec:
     """of all tensors of a quantized checkpoint, where its header says them"""
     stored_offsets: bool = False
     """each group of its packed weights has a zero of its own, as few kernels multiply them"""
+    stored_group: int = 1
+    """inputs of a layer whose packed weights share a scale"""
     basis: str = "config"
     notes: tuple[str, ...] = ()
 

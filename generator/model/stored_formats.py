@@ -5,6 +5,7 @@ Sources: the config classes of Transformers 5.23 (utils/quantization_config.py) 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -29,6 +30,21 @@ def read_stored_format(quantization: Mapping[str, Any]) -> str | None:
 def has_stored_offsets(quantization: Mapping[str, Any]) -> bool:
     """Whether GPTQ rounded from a zero of each group's own, and not around 0 (``sym`` of its config)."""
     return quantization.get("quant_method") == "gptq" and quantization.get("sym") is False
+
+
+def read_stored_group(quantization: Mapping[str, Any]) -> int:
+    """Inputs of a layer whose weights share a scale; 1: all of them, or how many is not known."""
+    blocks = quantization.get("weight_block_size")
+    weights = [
+        quantization.get("group_size"),
+        quantization.get("q_group_size"),
+        *(blocks if isinstance(blocks, list) else []),
+    ]
+    groups = quantization.get("config_groups")
+    for group in groups.values() if isinstance(groups, Mapping) else ():
+        of_group = group.get("weights") if isinstance(group, Mapping) else None
+        weights.append(of_group.get("group_size") if isinstance(of_group, Mapping) else None)
+    return math.lcm(*(size for size in weights if isinstance(size, int) and size > 0))
 
 
 def find_gguf_format(kind: str) -> str:

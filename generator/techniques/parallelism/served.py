@@ -2,6 +2,7 @@ from typing import ClassVar
 
 from generator.case.case import Case
 from generator.case.layout import Layout
+from generator.model import ModelSpec
 from generator.techniques.base import Published, Technique
 from generator.techniques.layouts import explain_one_device
 from generator.techniques.traits import Trait
@@ -13,7 +14,7 @@ class Served(Technique):
     What it does: serves what one device cannot hold, answers sooner by dividing, or answers more by copies: two copies on
     four devices each serve more than one on eight.
     When it loses: without NVLink, dividing waits for two reductions a layer and token.
-    Known problems: its size must divide the heads; more devices than key-value heads hold copies of them.
+    Known problems: its size must divide the heads, and packed weights into whole groups; more devices than key-value heads hold copies of them.
     """
 
     axis = "parallelism"
@@ -58,4 +59,12 @@ def divides_served_heads(case: Case, ways: int) -> bool:
     """Query heads come out even; key-value heads do, or are copied to several devices (vllm's llama.py)."""
     model = case.model
     shared = not model.kv_heads or model.kv_heads % ways == 0 or ways % model.kv_heads == 0
-    return model.heads % ways == 0 and (not model.ffn or model.ffn % ways == 0) and shared
+    return model.heads % ways == 0 and model.ffn % ways == 0 and shared and divides_stored_groups(model, ways)
+
+
+def divides_stored_groups(model: ModelSpec, ways: int) -> bool:
+    """Each part of a packed layer holds whole groups of weights that share a scale, or vLLM ends at its start (0.33: distributed/utils.py,
+    verify_group_size_divides_partition; quantization/utils/fp8_utils.py, which cuts the blocks of experts in fp8 smaller)."""
+    experts = 0 if model.stored_format == "float8" else model.expert_ffn
+    widths = (model.ffn, model.shared_expert_ffn, experts)
+    return ways == 1 or not any(width % (ways * model.stored_group) for width in widths)

@@ -138,6 +138,18 @@ def test_rows_give_their_chat_template_what_they_hold(project, tmp_path):
 
 
 @pytest.mark.slow
+def test_turns_that_csv_holds_as_json_are_turns(project, tmp_path):
+    """They were continued as a text, brackets and all."""
+    turns = json.dumps([{"role": "user", "content": "Hi"}])
+    held = [turns, "no turns", turns[:-1]]
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps({"messages": value}) + "\n" for value in held))
+    assert run(project, tmp_path / "in.jsonl", tmp_path / "out.jsonl")[0] == 0
+    asked, text, broken = read(tmp_path / "out.jsonl")
+    assert asked["prompt_tokens"] == 3 + len("Hi") and asked["messages"] == turns and asked["error"] is None
+    assert text["prompt_tokens"] == len("no turns") and "column 'messages': not JSON" in broken["error"]
+
+
+@pytest.mark.slow
 def test_parquet_keeps_the_types_of_its_columns(project, tmp_path):
     columns = {
         "text": pa.array([f"text {number}" for number in range(9)] + [None]),

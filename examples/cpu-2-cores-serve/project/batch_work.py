@@ -130,6 +130,9 @@ class Work:
 
     def encode(self, values: dict) -> list[int]:
         column = self.args.column
+        value = values.get(column)
+        if column == "messages" and isinstance(value, str) and value.lstrip().startswith("["):  # as CSV holds a list
+            values = values | {column: parse_json(value, f"column {column!r}")}
         if isinstance(values.get(column), list):
             turns = read_messages(values, column)
             while turns and turns[-1]["role"] == "assistant":  # what is expected is not shown to the model

@@ -632,6 +632,39 @@ def test_train_10_an_evaluation_that_a_signal_ends_is_made_when_the_run_goes_on(
     assert runs.weights(name) == runs.weights(whole)
 
 
+def test_train_10_a_run_that_goes_on_stops_early_where_a_signal_ended_the_evaluation(runs):
+    """Trainer trained one step more, which no checkpoint had, at each start anew."""
+    arguments = ("--eval_steps", 1, "--load_best_model_at_end", False, "--learning_rate", 0, "--save_steps", 2)
+    code, output = runs.run("early-signal", *arguments, stop_early=2, signal_in_evaluation=3)
+    assert code == 143 and "after step 3: run again" in output, output
+    code, output = runs.run("early-signal", *arguments, stop_early=2)
+    report = json.loads((runs.folder / "early-signal" / "run.json").read_text())
+    assert code == 0 and report["finished_step"] == 3 and "early stopping" in report["ended"], output
+    code, output = runs.run("early-signal", *arguments, stop_early=2)
+    assert code == 0 and "nothing left to train" in output, output
+
+
+def test_train_10_a_signal_in_an_evaluation_looks_at_the_loss_and_the_disk_before_it_saves(runs):
+    full = {"full_disk_from_step": 5, "signal_in_evaluation": 6}
+    code, output = runs.run("evaluating-full", *EVALUATED, save_steps=4, **full)
+    assert code == 143 and "nothing was saved since step 4" in output and "step 6: not saved" in output, output
+    assert not (runs.folder / "evaluating-full" / "checkpoint-6").exists()
+    bad = {"poison_at_step": 5, "signal_in_evaluation": 6}
+    code, output = runs.run("evaluating-bad", *EVALUATED, "--logging_steps", 100, save_steps=4, **bad)
+    assert code == 1 and "step 6: non-finite loss (nan). Earlier" in output, output
+    assert not (runs.folder / "evaluating-bad" / "checkpoint-6").exists()
+
+
+def test_train_12_the_best_step_without_room_is_not_the_one_that_is_kept(runs):
+    """An evaluation asks for its save, behind the look at the disk."""
+    best = ("--save_strategy", "best", "--eval_steps", 2, "--metric_for_best_model", "eval_loss")
+    losses = {"evaluate_as": [9, 9, 5, 9, 3, 9, 4, 9, 9], "full_disk_from_step": 3}
+    code, output = runs.run("best-full", *best, "--load_best_model_at_end", True, **losses)
+    assert code == 0 and "step 4: not saved" in output and "step 8: not saved" not in output, output
+    assert json.loads((runs.folder / "best-full" / "run.json").read_text())["kept_step"] == 2
+    assert not (runs.folder / "best-full" / "checkpoint-4").exists()
+
+
 def test_data_05_fewer_sequences_than_a_batch_is_refused_by_the_run_too(runs):
     code, output = runs.run("large", "--per_device_train_batch_size", 4096)
     assert code == 1 and "fewer than one global batch" in output and "Traceback" not in output, output

@@ -701,6 +701,21 @@ CallbackHandler.on_step_end, transformers.default_data_collator = on_step_end, d
 """
 
 
+def test_rows_that_are_trained_beside_adapters_are_one_on_the_stages_that_share_them(inputs, tmp_path):
+    """Of a tied embedding the first stage trained its rows, and the last one others, of which one copy was saved."""
+    rows, runs = "\n  trainable_token_indices: [20, 21, 22]", []
+    for name, form, count in (("alone", "single", 1), ("stages", "pipeline", 2)):
+        project = make(inputs, tmp_path / name, form, count, "tied", LORA)
+        config = (project / "config.yaml").read_text()
+        (project / "config.yaml").write_text(config.replace("\nlora:", f"\nlora:{rows}"))
+        runs.append(describe_run(project, count, "--max_grad_norm", "0.1"))
+    ended = run_all(tmp_path, runs)
+    assert [run["codes"] for run in ended] == [[0], [0, 0]], (tmp_path / "stages/log-0").read_text()
+    alone, stages = (read_report(tmp_path / name) for name in ("alone", "stages"))
+    assert stages["losses"] == pytest.approx(alone["losses"], rel=1e-4)
+    assert stages["eval"]["after"]["loss"] == pytest.approx(alone["eval"]["after"]["loss"], rel=1e-4)
+
+
 def test_a_step_that_learns_nothing_ends_the_run_in_words(inputs, tmp_path):
     """0 / 0 would be in every weight after it. In the loop all processes end before the step; Trainer sees it at the next log."""
     forms = {"single": 1, "tensor": 2, "pipeline": 2, "context": 2}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from generator.case.layout import Layout
-from generator.case.strategies import STRATEGIES
 from generator.case.tasks import find_task
 from generator.case.workload import computes_rows
 from generator.emit.compilers import NVCC
@@ -143,8 +142,6 @@ def list_training_modules(project: ProjectPart, edits: Edits, parallel: Parallel
         modules |= {name: name for name in SEARCH}
     if project.adapter:
         modules |= {"merge": "merge", "stop_tokens": "stop_tokens"}
-    if project.adapter and reads_model_whole(parallel):
-        modules["untrained_tokens"] = "untrained_tokens"
     if project.task == "sft" and has_all_weights:
         modules["answers"] = "answers"
     if project.train_tokenizer:
@@ -153,17 +150,6 @@ def list_training_modules(project: ProjectPart, edits: Edits, parallel: Parallel
     modules["model_states"] = STATES.get(wrapper, STATES[""])
     modules |= list_data_modules(project)
     return modules | (list_parallel_modules(parallel) if parallel else {})
-
-
-def reads_model_whole(parallel: ParallelRecord | None) -> bool:
-    """Whether the first process has all of the model before it is divided: of loops those that divide sequences alone, of DeepSpeed all
-    but ZeRO-3; FSDP2 at load has parts from the start."""
-    if parallel is None:
-        return True
-    if parallel.loop is not ABSENT:
-        return parallel.loop.attention is not None and not parallel.loop.sizes["sharded"]
-    row = STRATEGIES[parallel.strategy]
-    return not (parallel.at_load or (row.by_deepspeed and row.divides_weights))
 
 
 def list_data_modules(project: ProjectPart) -> dict[str, str]:

@@ -15,9 +15,10 @@ def chunk_loss(model, label_smoothing: float = 0.0) -> None:
         sys.exit(
             "--label_smoothing_factor needs all logits at once, and this plan never has them: take --pin loss=plain"
         )
-    backbone, head = model.get_decoder(), model.get_output_embeddings()
+    backbone = model.get_decoder()
 
     def summed_loss(hidden, targets):
+        head = model.get_output_embeddings()  # PEFT may put another one in its place
         return F.cross_entropy(head(hidden).float(), targets, reduction="sum")
 
     def forward(input_ids, labels, num_items_in_batch=None, **inputs):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -23,6 +24,7 @@ from transformers import (
 
 from generator.case.request import Request
 from generator.pipeline import document_request
+from generator.techniques.trained.lora import BESIDE
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 SIZES = {
@@ -40,43 +42,55 @@ def make_model(*, tied: bool):
     return LlamaForCausalLM(LlamaConfig(**SIZES, tie_word_embeddings=tied, pad_token_id=0))
 
 
-def find_advice(model, capsys, tokens: list[int], **lora) -> str:
-    rows = [{"input_ids": tokens}, {"input_ids": [5, 6]}]
-    load_leaf("untrained_tokens").warn_of_untrained(model, TOKENIZER, rows, lora)
-    return capsys.readouterr().out
+@pytest.fixture
+def find_advice(load, tmp_path, capsys):
+    """What is printed of a model that is on the disk."""
+
+    def find(model, tokens: list[int], *, beside: tuple[str, ...] = BESIDE, **lora) -> str:
+        model.save_pretrained(
+            tmp_path / "of", max_shard_size="20KB"
+        )  # the embedding and the head in files of their own
+        rows = [{"input_ids": tokens}, {"input_ids": [5, 6]}]
+        given = tmp_path / "of", {"lora": lora}, TOKENIZER, rows, beside
+        leaf = load("untrained_tokens")
+        capsys.readouterr()
+        leaf.warn_of_untrained(model, *given)
+        shutil.rmtree(tmp_path / "of")
+        return capsys.readouterr().out
+
+    return find
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_tokens_as_a_resize_leaves_them_and_zeros_are_named_and_trained_ones_are_not(capsys, dtype):
+def test_tokens_as_a_resize_leaves_them_and_zeros_are_named_and_trained_ones_are_not(find_advice, dtype):
     model = make_model(tied=True)
     with torch.no_grad():
         model.get_input_embeddings().weight[7] = 0
     model.resize_token_embeddings(303)
     model = model.to(dtype)
-    assert find_advice(model, capsys, list(range(1, 300))).startswith("nobody trained the embeddings of '<7>', which")
-    assert "trainable_token_indices: [7, 300, 302]" in find_advice(model, capsys, [3, 302, 7, 300])
-    assert not find_advice(model, capsys, [3, 4]), "a token that no text has is none of the data"
+    assert find_advice(model, list(range(1, 300))).startswith("nobody trained the embeddings of '<7>', which")
+    assert "trainable_token_indices: [7, 300, 302]" in find_advice(model, [3, 302, 7, 300])
+    assert not find_advice(model, [3, 4]), "a token that no text has is none of the data"
 
 
-def test_rows_that_the_adapter_trains_are_not_named(capsys):
+def test_rows_that_the_adapter_trains_are_not_named(find_advice):
     """Whoever wrote the advised line into config.yaml was given it again."""
     model = make_model(tied=False)
     model.resize_token_embeddings(303)
-    assert not find_advice(model, capsys, [301, 302], trainable_token_indices=[301, 302])
+    assert not find_advice(model, [301, 302], trainable_token_indices=[301, 302])
     both = {"embed_tokens": [301, 302], "lm_head": [301]}
-    assert "of '<302>'," in find_advice(model, capsys, [301, 302], trainable_token_indices=both)
+    assert "of '<302>'," in find_advice(model, [301, 302], trainable_token_indices=both)
 
 
-def test_one_process_says_it(capsys, monkeypatch):
+def test_one_process_says_it(find_advice, monkeypatch):
     model = make_model(tied=True)
     model.resize_token_embeddings(301)
     monkeypatch.setenv("RANK", "1")
-    assert not find_advice(model, capsys, [300])
-    assert not find_advice(model.to("meta"), capsys, [300]), "under FSDP2 the others load no weights of their own"
+    assert not find_advice(model, [300])
 
 
 @pytest.mark.parametrize("kind", ["bert", "llama"])
-def test_what_a_classifier_is_advised_trains_these_rows_and_classifies_and_merges(tmp_path, capsys, kind):
+def test_what_a_classifier_is_advised_trains_these_rows_and_classifies_and_merges(tmp_path, find_advice, kind):
     """It has no output embeddings, and a head of its own that PEFT trains and saves."""
     torch.manual_seed(0)
     config = AutoConfig.for_model(kind, **SIZES, num_labels=3, pad_token_id=0)
@@ -84,7 +98,7 @@ def test_what_a_classifier_is_advised_trains_these_rows_and_classifies_and_merge
     base.resize_token_embeddings(302)
     base.save_pretrained(tmp_path / "base")
     tokens = torch.tensor([[5, 300, 8, 301]])
-    indices = ast.literal_eval(find_advice(base, capsys, tokens[0].tolist()).partition("trainable_token_indices: ")[2])
+    indices = ast.literal_eval(find_advice(base, tokens[0].tolist()).partition("trainable_token_indices: ")[2])
     assert indices == [300, 301]
     adapter = peft.LoraConfig(task_type="SEQ_CLS", target_modules="all-linear", trainable_token_indices=indices)
     model = peft.get_peft_model(base, adapter)
@@ -101,13 +115,13 @@ def test_what_a_classifier_is_advised_trains_these_rows_and_classifies_and_merge
 
 
 @pytest.mark.parametrize("tied", [True, False])
-def test_what_is_advised_trains_these_rows_and_infers_and_merges(tmp_path, capsys, tied):
+def test_what_is_advised_trains_these_rows_and_infers_and_merges(tmp_path, find_advice, tied):
     """An adapter whose head is the embedding has the rows once, and infer.py missed those of the head."""
     base = make_model(tied=tied)
     base.resize_token_embeddings(302)
     base.save_pretrained(tmp_path / "base")
     tokens = torch.tensor([[5, 300, 8, 301]])
-    advice = find_advice(base, capsys, tokens[0].tolist())
+    advice = find_advice(base, tokens[0].tolist())
     indices = ast.literal_eval(advice.partition("trainable_token_indices: ")[2])
     adapter = peft.LoraConfig(task_type="CAUSAL_LM", target_modules="all-linear", trainable_token_indices=indices)
     model = peft.get_peft_model(base, adapter)
@@ -128,21 +142,64 @@ def test_what_is_advised_trains_these_rows_and_infers_and_merges(tmp_path, capsy
 
 
 @pytest.mark.parametrize(
-    ("task", "parallelism", "names"),
+    ("task", "parallelism", "beside"),
     [
-        ("sft", "ddp", True),
-        ("sft", "zero2", True),
-        ("sft", "zero3", False),
-        ("sft", "tensor", False),
-        ("sft", "context", True),
-        ("sft", "context-fsdp2", False),
-        ("sft", "pipeline", False),
-        ("text-classification", "ddp", True),
+        ("sft", "ddp", BESIDE),
+        ("sft", "zero2", BESIDE),
+        ("sft", "zero3", ("modules_to_save",)),
+        ("sft", "fsdp2", ("modules_to_save",)),
+        ("sft", "tensor", ()),
+        ("sft", "context", BESIDE),
+        ("sft", "context-fsdp2", ()),
+        ("sft", "pipeline", BESIDE),
+        ("text-classification", "ddp", BESIDE),
     ],
 )
-def test_a_project_looks_for_them_where_its_first_process_has_the_whole_model(task, parallelism, names):
+def test_a_project_looks_for_them_however_it_is_divided_and_advises_what_works_there(task, parallelism, beside):
+    """What was advised ended in a traceback of mixed tensors under FSDP2; where the embedding is divided nothing was printed."""
     asked = Request(
         model="meta-llama/Llama-3.1-8B", config=str(EXAMPLES / "models/llama-3.1-8b.json"), hardware="2xh100-sxm-80gb",
         data="HuggingFaceH4/no_robots", task=task, train="lora", pins=(("parallelism", parallelism),), offline=True,
     )  # fmt: skip
-    assert ("untrained_tokens" in document_request(asked, name="p").modules) == names
+    document = document_request(asked, name="p")
+    (warning,) = (line for line in document.edits.after_model if "warn_of_untrained(" in line)
+    refused = [line for line in document.edits.setup if "refuse_beside(" in line]
+    written = str(beside).replace("'", '"')
+    assert warning.endswith("train_dataset)" if beside == BESIDE else f"train_dataset, {written})")
+    assert refused == ([] if beside == BESIDE else [f'refuse_beside(CONFIG["lora"], {written})'])
+    assert "untrained_tokens" in document.modules
+
+
+@pytest.mark.parametrize("beside", [(), ("modules_to_save",), BESIDE])
+def test_what_no_division_of_the_plan_trains_is_neither_advised_nor_begun(find_advice, load, beside):
+    model = make_model(tied=False)
+    model.resize_token_embeddings(303)
+    printed = find_advice(model, [3, 302], beside=beside)
+    assert printed.count("trainable_token_indices: {'embed_tokens': [302], 'lm_head': [302]}") == (beside == BESIDE)
+    assert printed.count("modules_to_save: [embed_tokens, lm_head]") == (beside == ("modules_to_save",))
+    assert printed.count("--pin parallelism=ddp, trains these too") == (not beside)
+    assert not find_advice(model, [3, 302], modules_to_save=["embed_tokens", "lm_head"])
+    refuse, asked = load("untrained_tokens").refuse_beside, {"r": 8, "trainable_token_indices": [302]}
+    refuse({"r": 8}, beside)
+    if beside == BESIDE:
+        return refuse(asked, beside)
+    with pytest.raises(SystemExit, match="PEFT has no trainable_token_indices for layers that this plan divides"):
+        refuse(asked, beside)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_losses_of_chunks_and_of_trl_train_the_rows_of_the_head(load, tied):
+    """The first kept the head of before the adapter, whose rows stayed; TRL's asks for its bias, and ended in an AttributeError."""
+    base, tokens = make_model(tied=tied), torch.tensor([[5, 7, 8, 9]])
+    indices = [7, 9] if tied else {"embed_tokens": [7, 9], "lm_head": [7, 9]}
+    load("chunked_loss").chunk_loss(base)
+    model = peft.get_peft_model(base, peft.LoraConfig(task_type="CAUSAL_LM", trainable_token_indices=indices))
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if "trainable_tokens_delta" in name:
+                weight += 1
+    chunked = model(input_ids=tokens, labels=tokens).loss
+    expected = LlamaForCausalLM.forward(base, input_ids=tokens, labels=tokens).loss
+    assert chunked.item() == pytest.approx(expected.item(), rel=1e-5)
+    load("untrained_tokens").complete_head(model)
+    assert model.get_output_embeddings().bias is None

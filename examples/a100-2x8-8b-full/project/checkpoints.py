@@ -14,6 +14,7 @@ from torch import nn
 from transformers import Trainer, TrainerCallback
 from transformers.trainer_callback import TrainerState
 from transformers.trainer_pt_utils import safe_globals
+from transformers.trainer_utils import SaveStrategy
 
 from run_folder import keep_finished_run, list_checkpoints, put_away, rotate_checkpoints
 from run_identity import COMPARED, COPIES, MAY_CHANGE, list_changes
@@ -175,8 +176,17 @@ def has_ended(state, control) -> bool:
 class EndAtLastStep(TrainerCallback):
     """The last of the callbacks, for the others begin before it: Trainer would train one step too many."""
 
+    first_step: int | None = None
+
     def on_train_begin(self, args, state, control, **kwargs):
         if has_ended(state, control):
+            raise AlreadyTrained
+        self.first_step = state.global_step
+
+    def on_evaluate(self, args, state, control, **kwargs):
+        """A signal had ended the evaluation that stops this run early."""
+        if state.global_step == self.first_step and control.should_training_stop:
+            args.eval_on_start = False
             raise AlreadyTrained
 
 
@@ -191,8 +201,10 @@ class SealCheckpoints(TrainerCallback):
         self.known: dict[str, str] = {}
         self.limit: int | None = None
         self.looked_at: str | None = None
+        self.begun = self.first_step = 0
 
     def on_train_begin(self, args, state, control, **kwargs):
+        self.first_step = state.global_step
         if args.save_total_limit is not None:  # Trainer would remove the old one before the new one has its seal
             self.limit, args.save_total_limit = args.save_total_limit, None
         best = Path(args.output_dir) / f"checkpoint-{state.best_global_step}"
@@ -203,20 +215,46 @@ class SealCheckpoints(TrainerCallback):
             self.leave_damaged_best(args, state)
 
     def on_step_end(self, args, state, control, **kwargs):
-        if not control.should_save:
-            return
-        control.should_log = True  # the loss is looked at before it is saved
-        free = self.free_bytes(args.output_dir)
-        if free < self.needed_bytes(kwargs["model"]):
+        if control.should_save or control.should_evaluate:  # in which a signal may ask for a save
+            control.should_log = True  # the loss is looked at before it is saved
+        if control.should_save:
+            self.begin(args, state, control, kwargs["model"])
+
+    def begin(self, args, state, control, model: nn.Module) -> None:
+        """Before anything is written, where there is room for it."""
+        free, self.begun = self.free_bytes(args.output_dir), state.global_step
+        if free < self.needed_bytes(model):
             if state.is_world_process_zero:
                 print(f"step {state.global_step}: not saved, {args.output_dir} has {free / 2**30:.1f} GiB left")
             control.should_save = False
         elif state.is_world_process_zero:
             begin_checkpoint(Path(args.output_dir) / f"checkpoint-{state.global_step}")
 
+    def begin_after_evaluations(self, trainer: Trainer) -> None:
+        """They ask for saves too: where a signal ends one, of the best step, of an early stop."""
+        determine_best = trainer._determine_best_metric
+
+        def determine_best_and_begin(metrics: dict[str, float], trial) -> bool:
+            args, state, control = trainer.args, trainer.state, trainer.control
+            before = state.best_metric, state.best_global_step, state.best_model_checkpoint
+            is_best = determine_best(metrics=metrics, trial=trial)
+            if args.save_strategy == SaveStrategy.BEST:
+                control.should_save = is_best
+            if control.should_save and self.begun != state.global_step:
+                self.begin(args, state, control, trainer.model)
+                if not control.should_save:
+                    state.best_metric, state.best_global_step, state.best_model_checkpoint = before
+            return is_best and control.should_save
+
+        trainer._determine_best_metric = determine_best_and_begin
+
     def on_epoch_end(self, args, state, control, **kwargs):
         self.on_step_end(args, state, control, **kwargs)  # --save_strategy epoch
         if control.should_training_stop and not control.should_save:  # else on_save follows
+            self.leave_damaged_best(args, state)
+
+    def on_evaluate(self, args, state, control, **kwargs):
+        if control.should_training_stop and state.global_step == self.first_step:  # a signal was sooner than this stop
             self.leave_damaged_best(args, state)
 
     def on_save(self, args, state, control, **kwargs):

@@ -210,11 +210,14 @@ class FindBestCheckpoint(TrainerCallback):
         if folder.is_dir():
             state.best_model_checkpoint = str(folder)
             return
-        if state.is_world_process_zero and args.load_best_model_at_end:
+        state.best_model_checkpoint = None
+        if not args.load_best_model_at_end:  # early stopping compares losses, of whichever steps were saved
+            return
+        state.best_global_step = state.best_metric = None
+        if state.is_world_process_zero:
             print(
                 f"the best checkpoint so far, {folder.name}, is not in {args.output_dir}: the best from here on is kept"
             )
-        state.best_model_checkpoint = state.best_global_step = state.best_metric = None
 
 
 class StopEarly(EarlyStoppingCallback):

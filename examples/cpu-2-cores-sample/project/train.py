@@ -97,6 +97,7 @@ def main() -> None:
     run = describe_run(trainer, CONFIG, source, hash_every_row(texts), trained_parameters)
     report = RunReport(run, peak_memory, partial(describe_evaluation, trainer))
     seal = SealCheckpoints(run, report.write_figures)
+    seal.begin_after_evaluations(trainer)
     for callback in (CheckFirstStep(trainer, CONFIG), SaveOnSignal(), seal, StopOnBadLoss()):
         trainer.add_callback(callback)
     print_lines(trainer, report)

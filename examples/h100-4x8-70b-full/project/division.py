@@ -24,6 +24,9 @@ from divided_states import (
 )
 from loaded_weights import check_loaded
 
+ADDED_ROWS = "trainable_tokens_delta"
+"""What PEFT calls rows of an embedding that it trains beside adapters (trainable_token_indices)."""
+
 
 class Stage(nn.Module):
     """The layers of one stage; the first has the embedding, the last the norm and the output layer."""
@@ -95,7 +98,7 @@ class Division:
         self.is_first, self.is_last = self.number == 0, self.number == self.count - 1
         ends = self.mesh.mesh[[0, -1]].flatten(1).T.tolist()  # first and last stage, of each copy and way
         self.ends, _ = dist.new_subgroups_by_enumeration(ends)
-        self.shared: nn.Parameter | None = None  # the embedding that is the output layer too
+        self.shared: list[nn.Parameter] = []  # of the embedding that is the output layer too
         self.partial: list[nn.Parameter] = []
         self.asked: torch.Tensor | None = None
 
@@ -137,7 +140,8 @@ class Division:
             partial = self.list_partial(model) if adapt is None else model.parameters()
             self.partial = [weight for weight in partial if weight.requires_grad and not is_divided(weight, "ways")]
         if tied and (self.is_first or self.is_last):
-            self.shared = model.get_input_embeddings().weight
+            embedding = dict(model.get_input_embeddings().named_parameters())
+            self.shared = [weight for name, weight in embedding.items() if ADDED_ROWS in name or adapt is None]
         stage = LeanStage(self.part, self.number, self.count, self.args.device, group=self.stages)
         chunks = self.args.gradient_accumulation_steps
         kind = Schedule1F1B if chunks >= self.count else ScheduleGPipe  # 1F1B fills every stage
@@ -232,12 +236,13 @@ class Division:
             torch._foreach_mul_(by_fsdp, self.copies)  # FSDP has averaged them
         if whole and self.copies > 1:
             sum_over_processes(whole, self.mesh.get_group("copies"))
-        if self.shared is not None and self.shared.grad is not None:
-            dist.all_reduce(get_local(self.shared.grad), group=self.ends)
+        for weight in self.shared:
+            dist.all_reduce(get_local(weight.grad), group=self.ends)
 
     def list_counted(self, model) -> list[nn.Parameter]:
         """Weights of which no other stage has a copy that counts."""
-        return [weight for weight in model.parameters() if weight is not self.shared or self.is_first]
+        own = [] if self.is_first else self.shared
+        return [weight for weight in model.parameters() if not any(weight is each for each in own)]
 
     def count_parameters(self, model) -> int:
         """Of all stages."""

@@ -99,12 +99,14 @@ def main() -> None:
     # its checkpoints go on in any number of processes
     run = describe_run(trainer, CONFIG, source, hash_every_row(texts), trained_parameters) | {"processes": "any"}
     report = LoopReport(run, measure_peak_of_all, partial(describe_evaluation, trainer))
+    seal = SealWritten(run, report.write_figures)
+    seal.begin_after_evaluations(trainer)
     for callback in (
         PACE,
         CheckParallel(trainer, CONFIG["processes"]),
         CheckFirstStep(trainer, CONFIG, explain_refusal),
         DistributedSaveOnSignal(),
-        SealWritten(run, report.write_figures),
+        seal,
         StopOnBadLoss(),
     ):
         trainer.add_callback(callback)

@@ -14,6 +14,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
+from torch import nn
 from torch.distributed.tensor import DTensor
 from torch.utils._pytree import tree_leaves, tree_map
 
@@ -67,6 +68,11 @@ class SealWritten(DistributedSealCheckpoints):
             self.finish(args)
         super().on_step_end(args, state, control, **kwargs)
 
+    def begin(self, args, state, control, model: nn.Module) -> None:
+        if self.saved:  # an evaluation asked for this one: no end of a step lies between
+            self.finish(args)
+        super().begin(args, state, control, model)
+
     def on_log(self, args, state, control, logs, **kwargs):
         if self.saved and not all(map(math.isfinite, logs.values())):  # all processes log it, and may end right after
             self.finish(args)
@@ -75,8 +81,6 @@ class SealWritten(DistributedSealCheckpoints):
         if not args.async_save:
             super().on_save(args, state, control, **kwargs)
             return
-        if self.saved:  # an evaluation asked for this one: no end of a step lies between
-            self.finish(args)
         self.before_seal(args, state)
         self.saved = copy.copy(state)
         if control.should_training_stop:

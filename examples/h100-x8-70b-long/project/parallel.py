@@ -171,8 +171,8 @@ class DistributedSaveOnSignal(SaveOnSignal):
 class DistributedSealCheckpoints(SealCheckpoints):
     """All processes save or none does; a checkpoint is sealed once each has written its part."""
 
-    def on_step_end(self, args, state, control, **kwargs):
-        super().on_step_end(args, state, control, **kwargs)
+    def begin(self, args, state, control, model: nn.Module) -> None:
+        super().begin(args, state, control, model)
         if (
             control.should_save
         ):  # a process that finds no folder keeps no best model, and the others wait for it to load that

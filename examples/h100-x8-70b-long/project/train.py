@@ -56,6 +56,7 @@ from run_identity import describe_run
 from sources import find_source
 from standstill import PACE
 from stopping import StopOnBadLoss, run_main
+from untrained_tokens import refuse_beside, warn_of_untrained
 
 HERE = Path(__file__).resolve().parent
 CONFIG = read_config()
@@ -72,6 +73,7 @@ def main() -> None:
     claim_shared_folder(Path(args.output_dir), source)
     division = Division(args, parts=4, copies=2, sharded=True)
     set_seed(args.seed)
+    refuse_beside(CONFIG["lora"], ())
     adapter = LoraConfig(task_type="CAUSAL_LM", target_modules="all-linear", **CONFIG["lora"])
 
     with args.distributed_state.main_process_first():  # the others read what it has prepared
@@ -95,6 +97,7 @@ def main() -> None:
         trust_remote_code=False,
     )
     check_tokens(tokenizer, model.config, train_dataset, eval_dataset)
+    warn_of_untrained(model, source, CONFIG, tokenizer, train_dataset, ())
 
     trainer = Loop(
         model=model,
@@ -117,12 +120,14 @@ def main() -> None:
     # its checkpoints go on in any number of processes
     run = describe_run(trainer, CONFIG, source, hash_every_row(examples), trained_parameters) | {"processes": "any"}
     report = LoopReport(run, measure_peak_of_all, partial(describe_evaluation, trainer))
+    seal = SealWritten(run, report.write_figures)
+    seal.begin_after_evaluations(trainer)
     for callback in (
         PACE,
         CheckParallel(trainer, CONFIG["processes"]),
         CheckFirstStep(trainer, CONFIG, explain_refusal),
         DistributedSaveOnSignal(),
-        SealWritten(run, report.write_figures),
+        seal,
         StopOnBadLoss(),
     ):
         trainer.add_callback(callback)

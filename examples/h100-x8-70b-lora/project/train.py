@@ -55,7 +55,7 @@ from run_report import RunReport
 from sources import find_source
 from standstill import PACE
 from stopping import StopOnBadLoss, run_main
-from untrained_tokens import warn_of_untrained
+from untrained_tokens import complete_head, refuse_beside, warn_of_untrained
 from varlen_attention import attend_within_rows
 
 HERE = Path(__file__).resolve().parent
@@ -72,6 +72,7 @@ def main() -> None:
     source = find_source(CONFIG, "model")
     claim_shared_folder(Path(args.output_dir), source)
     set_seed(args.seed)
+    refuse_beside(CONFIG["lora"], ("modules_to_save",))
     adapter = LoraConfig(task_type="CAUSAL_LM", target_modules="all-linear", **CONFIG["lora"])
 
     with args.distributed_state.main_process_first():  # the others read what it has prepared
@@ -97,8 +98,8 @@ def main() -> None:
     )
     check_loaded(model, loading)
     check_tokens(tokenizer, model.config, train_dataset, eval_dataset)
-    warn_of_untrained(model, tokenizer, train_dataset, CONFIG["lora"])
     hold_places(model)
+    warn_of_untrained(model, source, CONFIG, tokenizer, train_dataset, ("modules_to_save",))
     attend_within_rows(model)
 
     trainer = SFTTrainer(
@@ -110,6 +111,7 @@ def main() -> None:
         peft_config=adapter,
         callbacks=[BalanceProcesses(train_dataset, CONFIG["seq_len"])],
     )
+    complete_head(trainer.model)
     share_inputs(trainer.model)
     check_size(trainer.train_dataset, args)
     if args.process_index == 0:
@@ -119,12 +121,14 @@ def main() -> None:
     trained_parameters = trainer.model.num_parameters(only_trainable=True)
     run = describe_run(trainer, CONFIG, source, hash_every_row(examples), trained_parameters)
     report = RunReport(run, measure_peak_of_all, partial(describe_evaluation, trainer))
+    seal = DistributedSealCheckpoints(run, report.write_figures)
+    seal.begin_after_evaluations(trainer)
     for callback in (
         PACE,
         CheckParallel(trainer, CONFIG["processes"]),
         CheckFirstStep(trainer, CONFIG),
         DistributedSaveOnSignal(),
-        DistributedSealCheckpoints(run, report.write_figures),
+        seal,
         StopOnBadLoss(),
     ):
         trainer.add_callback(callback)

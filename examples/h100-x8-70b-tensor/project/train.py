@@ -58,6 +58,7 @@ from sources import find_source
 from standstill import PACE
 from stopping import StopOnBadLoss, run_main
 from token_parts import TokenParts
+from untrained_tokens import refuse_beside, warn_of_untrained
 from vocabulary_parts import VocabularyParts
 
 HERE = Path(__file__).resolve().parent
@@ -81,6 +82,7 @@ def main() -> None:
         vocabulary=VocabularyParts,
     )
     set_seed(args.seed)
+    refuse_beside(CONFIG["lora"], ())
     adapter = LoraConfig(task_type="CAUSAL_LM", target_modules="all-linear", **CONFIG["lora"])
 
     with args.distributed_state.main_process_first():  # the others read what it has prepared
@@ -104,6 +106,7 @@ def main() -> None:
         trust_remote_code=False,
     )
     check_tokens(tokenizer, model.config, train_dataset, eval_dataset)
+    warn_of_untrained(model, source, CONFIG, tokenizer, train_dataset, ())
 
     trainer = Loop(
         model=model,
@@ -126,12 +129,14 @@ def main() -> None:
     # its checkpoints go on in any number of processes
     run = describe_run(trainer, CONFIG, source, hash_every_row(examples), trained_parameters) | {"processes": "any"}
     report = LoopReport(run, measure_peak_of_all, partial(describe_evaluation, trainer))
+    seal = SealWritten(run, report.write_figures)
+    seal.begin_after_evaluations(trainer)
     for callback in (
         PACE,
         CheckParallel(trainer, CONFIG["processes"]),
         CheckFirstStep(trainer, CONFIG, explain_refusal),
         DistributedSaveOnSignal(),
-        SealWritten(run, report.write_figures),
+        seal,
         StopOnBadLoss(),
     ):
         trainer.add_callback(callback)

@@ -45,7 +45,7 @@ from run_identity import describe_run
 from run_report import RunReport
 from sources import find_source
 from stopping import SaveOnSignal, StopOnBadLoss, run_main
-from untrained_tokens import warn_of_untrained
+from untrained_tokens import complete_head, warn_of_untrained
 
 HERE = Path(__file__).resolve().parent
 CONFIG = read_config()
@@ -84,7 +84,7 @@ def main() -> None:
     )
     check_loaded(model, loading)
     check_tokens(tokenizer, model.config, train_dataset, eval_dataset)
-    warn_of_untrained(model, tokenizer, train_dataset, CONFIG["lora"])
+    warn_of_untrained(model, source, CONFIG, tokenizer, train_dataset)
 
     trainer = SFTTrainer(
         model=model,
@@ -95,6 +95,7 @@ def main() -> None:
         peft_config=adapter,
         callbacks=[SeedLengthGroups()],
     )
+    complete_head(trainer.model)
     share_inputs(trainer.model)
     drop_padding_mask(trainer.model)
     check_size(trainer.train_dataset, args)
@@ -105,6 +106,7 @@ def main() -> None:
     run = describe_run(trainer, CONFIG, source, hash_every_row(examples), trained_parameters)
     report = RunReport(run, peak_memory, partial(describe_evaluation, trainer))
     seal = SealCheckpoints(run, report.write_figures)
+    seal.begin_after_evaluations(trainer)
     for callback in (CheckFirstStep(trainer, CONFIG), SaveOnSignal(), seal, StopOnBadLoss()):
         trainer.add_callback(callback)
     print_lines(trainer, report)

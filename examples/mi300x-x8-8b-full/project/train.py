@@ -106,12 +106,14 @@ def main() -> None:
     trained_parameters = trainer.model.num_parameters(only_trainable=True)
     run = describe_run(trainer, CONFIG, source, hash_every_row(examples), trained_parameters)
     report = RunReport(run, measure_peak_of_all, partial(describe_evaluation, trainer))
+    seal = DistributedSealCheckpoints(run, report.write_figures)
+    seal.begin_after_evaluations(trainer)
     for callback in (
         PACE,
         CheckParallel(trainer, CONFIG["processes"]),
         CheckFirstStep(trainer, CONFIG),
         DistributedSaveOnSignal(),
-        DistributedSealCheckpoints(run, report.write_figures),
+        seal,
         StopOnBadLoss(),
     ):
         trainer.add_callback(callback)

@@ -49,7 +49,7 @@ from run_identity import describe_run
 from run_report import RunReport
 from sources import find_source
 from stopping import SaveOnSignal, StopOnBadLoss, run_main
-from untrained_tokens import warn_of_untrained
+from untrained_tokens import complete_head, warn_of_untrained
 from varlen_attention import attend_within_rows
 
 HERE = Path(__file__).resolve().parent
@@ -96,7 +96,7 @@ def main() -> None:
     )
     check_loaded(model, loading)
     check_tokens(tokenizer, model.config, train_dataset, eval_dataset)
-    warn_of_untrained(model, tokenizer, train_dataset, CONFIG["lora"])
+    warn_of_untrained(model, source, CONFIG, tokenizer, train_dataset)
     attend_within_rows(model)
 
     trainer = SFTTrainer(
@@ -107,6 +107,7 @@ def main() -> None:
         processing_class=tokenizer,
         peft_config=adapter,
     )
+    complete_head(trainer.model)
     for weight in trainer.model.parameters():
         if weight.requires_grad:
             weight.data = weight.data.float()  # TRL made the adapters bf16: their updates would be rounded away
@@ -118,6 +119,7 @@ def main() -> None:
     run = describe_run(trainer, CONFIG, source, hash_every_row(examples), trained_parameters)
     report = RunReport(run, peak_memory, partial(describe_evaluation, trainer))
     seal = SealCheckpoints(run, report.write_figures)
+    seal.begin_after_evaluations(trainer)
     for callback in (CheckFirstStep(trainer, CONFIG), SaveOnSignal(), seal, StopOnBadLoss()):
         trainer.add_callback(callback)
     print_lines(trainer, report)

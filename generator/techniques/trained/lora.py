@@ -3,6 +3,8 @@ from dataclasses import replace
 from typing import Any
 
 from generator.case.case import Case
+from generator.case.layout import Layout
+from generator.case.strategies import STRATEGIES
 from generator.model.classifiers import READS_END
 from generator.techniques.base import Published, Technique
 from generator.techniques.edits import Code, Edits, make_argument, merge_edits
@@ -106,10 +108,44 @@ def make_adapter_edits(case: Case) -> Edits:
     """The adapter, where the trainer of the task takes it, and what a mixture learns besides."""
     parts = {
         "unpacking": make_unpacking_edits(case),
+        "untrained tokens": name_untrained_tokens(case),
         "adapters": place_adapter(case),
         "router loss": make_router_edits(case),
     }
     return merge_edits(list(parts.items()))
+
+
+def name_untrained_tokens(case: Case) -> Edits:
+    """At the start, with what trains them too: tokens of the data whose embeddings adapters would leave as nobody trained them."""
+    beside = list_trained_beside(case.layout)
+    names, more = ["warn_of_untrained"], ""
+    written = str(beside).replace("'", '"')  # as ruff formats it
+    if beside != BESIDE:
+        names, more = [*names, "refuse_beside"], f", {written}"
+    refusal = f'refuse_beside(CONFIG["lora"], {written})'
+    warning = f"warn_of_untrained(model, source, CONFIG, tokenizer, train_dataset{more})"
+    by_trl = case.workload.task == "sft" and not is_by_loop(case.layout)
+    names += ["complete_head"] if by_trl else []
+    return Edits(
+        imports=(f"from untrained_tokens import {', '.join(sorted(names))}",),
+        fragments=("untrained_tokens",),
+        setup=(refusal,) if "refuse_beside" in names else (),
+        after_model=(warning,),
+        after_trainer=("complete_head(trainer.model)",) if by_trl else (),
+    )
+
+
+BESIDE = ("trainable_token_indices", "modules_to_save")
+"""What PEFT trains of embeddings beside adapters: rows, or whole layers."""
+
+
+def list_trained_beside(layout: Layout) -> tuple[str, ...]:
+    """Of ``BESIDE`` what works: rows nowhere in DTensors or parts of DeepSpeed's, whole layers where they are copied before they are
+    divided, or DeepSpeed gathers them (peft 0.21; FINDINGS.md, 2026-11-29)."""
+    row = STRATEGIES[layout.strategy]
+    if is_by_loop(layout):
+        return () if row.divides_states or layout.tp > 1 else BESIDE
+    return ("modules_to_save",) if row.divides_weights else BESIDE
 
 
 def place_adapter(case: Case) -> Edits:

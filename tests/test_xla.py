@@ -5,11 +5,16 @@ from __future__ import annotations
 import ast
 import importlib.util
 import json
+import os
+import signal
+import statistics
 import sys
+import time
 import tomllib
 from dataclasses import fields
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -293,6 +298,46 @@ def test_a_checkpoint_is_there_whole_or_not_at_all(static_run, tmp_path):
     with pytest.raises(SystemExit, match="seed 1, now 2"):
         static_run.load_state(found[-1], {"seed": 2})
     assert all(a < b for a, b in pairwise(found))
+
+
+@pytest.mark.parametrize("leaf", ["xla/train.py", "tensorflow/train.py"])
+def test_a_signal_ends_an_evaluation_and_the_run_that_goes_on_makes_it(static_run, leaf, tmp_path, capsys):
+    """It was finished first: whoever sent the signal had killed the run by then, and the steps since the last save were lost."""
+    (whole,) = (
+        n for n in ast.parse((LEAVES / leaf).read_text()).body if isinstance(n, ast.ClassDef) and n.name == "Run"
+    )
+    names = ("train", "log_evaluate_save", "evaluate_or_leave")
+    whole.body = [n for n in whole.body if isinstance(n, ast.FunctionDef) and n.name in names]
+    known = {**vars(static_run), "time": time, "statistics": statistics, "xr": SimpleNamespace(process_count=lambda: 1)}
+    exec(compile(ast.Module([whole], []), leaf, "exec"), known)
+
+    def run(stopped: int | None) -> list[int]:
+        made, run, found = [], known["Run"](), static_run.find_checkpoints(tmp_path)
+
+        def evaluate() -> dict:
+            if run.state["step"] == stopped:
+                os.kill(os.getpid(), signal.SIGTERM)
+            run.stop.check_evaluation()
+            made.append(run.state["step"])
+            return {"loss": 1.0}
+
+        run.args = static_run.RunArguments(output_dir=str(tmp_path), eval_strategy="steps", eval_steps=2, save_steps=3)
+        run.state = static_run.load_state(found[-1], {}) if found else {"step": 0, "losses": [], "eval": {}, "run": {}}
+        run.held_rows, run.steps, run.seconds, run.evaluate, run.train_step = [1], 6, [], evaluate, lambda step: 1.0
+        run.write_states, run.kept = lambda folder: None, SimpleNamespace(write=lambda name: None)
+        run.train()
+        return made
+
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        for stopped in (0, 4, 4, 6, 6):
+            with pytest.raises(SystemExit, match="143"):
+                run(stopped)
+            assert f"stopped by SIGTERM after step {stopped}: run again to go on" in capsys.readouterr().out
+        assert run(None) == [6] and static_run.find_checkpoints(tmp_path)[-1].name == "checkpoint-6"
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
 
 
 LIBRARY_CALLS = {

@@ -241,9 +241,14 @@ def write_json(path: Path, content: dict) -> None:
     draft.replace(path)
 
 
+class EvaluationStopped(Exception):
+    """By a signal: whoever sent it may not wait for its end."""
+
+
 class StopOnSignal:
     """SIGTERM (the machine is taken back), Ctrl-C: the step is finished and saved. A second one ends the run at once.
 
+    An evaluation is not finished: the run that goes on makes it.
     One of several hosts leaves both as they are: the others would wait for it.
     """
 
@@ -255,6 +260,19 @@ class StopOnSignal:
     def request(self, signum, frame) -> None:
         signal.signal(signum, signal.SIG_DFL)
         self.signum = signum
+
+    def check_evaluation(self) -> None:
+        """Before each of its batches."""
+        if self.signum:
+            raise EvaluationStopped
+
+    def evaluate_or_leave(self, evaluate: Callable[[], dict], step: int, save_strategy: str) -> dict:
+        """Where nothing has been trained that is not saved."""
+        try:
+            return evaluate()
+        except EvaluationStopped:
+            self.leave(step, save_strategy)
+            raise
 
     def leave(self, step: int, save_strategy: str) -> None:
         """Before the next step, if a signal came."""

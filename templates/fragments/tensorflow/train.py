@@ -27,6 +27,7 @@ from sources import find_source
 from static_run import (
     IGNORED,
     Compilations,
+    EvaluationStopped,
     RunArguments,
     StopOnSignal,
     check_loss,
@@ -145,7 +146,9 @@ class Run:
     def train(self) -> None:
         self.stop = StopOnSignal()
         if self.held_rows and "before" not in self.state["eval"]:
-            self.state["eval"]["before"] = self.evaluate()
+            self.state["eval"]["before"] = self.evaluate_or_leave()
+        if self.state.pop("left", None):
+            print(f"step {self.state['step']}: evaluated, {self.evaluate_or_leave()}", flush=True)
         while self.state["step"] < self.steps:
             self.stop.leave(self.state["step"], self.args.save_strategy)
             began = time.perf_counter()
@@ -155,7 +158,10 @@ class Run:
             self.state["losses"].append(check_loss(loss, self.state["step"]))
             self.log_evaluate_save()
         if self.held_rows:
-            self.state["eval"]["after"] = self.evaluate()
+            self.state["eval"]["after"] = self.evaluate_or_leave()
+
+    def evaluate_or_leave(self) -> dict[str, float]:
+        return self.stop.evaluate_or_leave(self.evaluate, self.state["step"], self.args.save_strategy)
 
     def train_step(self, number: int) -> float:
         args = self.args
@@ -174,6 +180,7 @@ class Run:
         total, places = 0.0, 0
         rows = [*self.held_rows]
         for start in range(0, len(rows), self.micro_batch):
+            self.stop.check_evaluation()
             piece = rows[start : start + self.micro_batch]
             batch = pad_batch(piece, self.micro_batch, GRAPHS["multiple"], CONFIG["seq_len"], self.filler)
             inputs = [tf.constant(batch[name], tf.int32) for name in ("input_ids", "labels", "attention_mask")]
@@ -189,7 +196,10 @@ class Run:
             mean = statistics.mean(self.state["losses"][-args.logging_steps :])
             print(f"step {step} of {self.steps}: loss {mean:.4f}, {self.seconds[-1]:.3g} s", flush=True)
         if args.eval_strategy == "steps" and step % args.eval_steps == 0 and self.held_rows and not last:
-            print(f"step {step}: evaluated, {self.evaluate()}", flush=True)
+            try:
+                print(f"step {step}: evaluated, {self.evaluate()}", flush=True)
+            except EvaluationStopped:
+                self.state["left"] = "an evaluation"
         if args.save_strategy == "steps" and (step % args.save_steps == 0 or last or self.stop.signum):
             save_checkpoint(args, self.state, lambda folder: self.kept.write(str(folder / "states")))
 

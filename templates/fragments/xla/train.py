@@ -31,6 +31,7 @@ from sequences import prepare_rows, show_rows
 from sources import find_source
 from static_run import (
     Compilations,
+    EvaluationStopped,
     RunArguments,
     StopOnSignal,
     check_loss,
@@ -173,7 +174,9 @@ class Run:
     def train(self) -> None:
         self.stop = StopOnSignal(xr.process_count())
         if self.held_rows and "before" not in self.state["eval"]:
-            self.state["eval"]["before"] = self.evaluate()
+            self.state["eval"]["before"] = self.evaluate_or_leave()
+        if self.state.pop("left", None):
+            print(f"step {self.state['step']}: evaluated, {self.evaluate_or_leave()}", flush=True)
         while self.state["step"] < self.steps:
             self.stop.leave(self.state["step"], self.args.save_strategy)
             began = time.perf_counter()
@@ -183,7 +186,10 @@ class Run:
             self.state["losses"].append(check_loss(loss, self.state["step"]))
             self.log_evaluate_save()
         if self.held_rows:
-            self.state["eval"]["after"] = self.evaluate()
+            self.state["eval"]["after"] = self.evaluate_or_leave()
+
+    def evaluate_or_leave(self) -> dict[str, float]:
+        return self.stop.evaluate_or_leave(self.evaluate, self.state["step"], self.args.save_strategy)
 
     def train_step(self, step: int) -> float:
         """One optimizer step of ``global_batch`` rows, as one graph. The loss is read once it is done."""
@@ -234,6 +240,7 @@ class Run:
         self.model.eval()
         total, places = 0.0, 0
         for batch in self.cut([*self.held_rows], self.micro_batch):
+            self.stop.check_evaluation()
             learned = count_learned([batch])
             with torch.no_grad(), self.compilations.expect_one("evaluation", batch["input_ids"].shape):
                 loss = self.compute_loss(batch, self.send(learned))
@@ -249,7 +256,10 @@ class Run:
             mean = statistics.mean(self.state["losses"][-args.logging_steps :])
             print(f"step {step} of {self.steps}: loss {mean:.4f}, {self.seconds[-1]:.3g} s", flush=True)
         if args.eval_strategy == "steps" and step % args.eval_steps == 0 and self.held_rows and not last:
-            print(f"step {step}: evaluated, {self.evaluate()}", flush=True)
+            try:
+                print(f"step {step}: evaluated, {self.evaluate()}", flush=True)
+            except EvaluationStopped:
+                self.state["left"] = "an evaluation"
         if args.save_strategy == "steps" and (step % args.save_steps == 0 or last or self.stop.signum):
             save_checkpoint(args, self.state, self.write_states)
 

@@ -26,6 +26,8 @@ from sampling import Sampling
 from weights_identity import describe_model
 
 Results = list[tuple[int, dict]]
+ROUNDING_FLAGS = ("dtype", "quantization", "kv-cache-dtype")
+"""Of vLLM and SGLang, those that change answers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +82,8 @@ class Work:
         """The settings that answers depend on."""
         names = ("max_new_tokens", "temperature", "top_p", "seed", "chat")
         serving = {name: config["serving"][name] for name in ("engine", "weights", "max_context", "max_concurrency")}
+        flags = config["serving"].get("flags", {})
+        serving |= {"flags": {name: flags[name] for name in ROUNDING_FLAGS if name in flags}} if flags else {}
         return {**{name: vars(args)[name] for name in names}, **serving, **describe_model(config, here)}
 
     def __init__(self, config: dict, here: Path, args: argparse.Namespace) -> None:

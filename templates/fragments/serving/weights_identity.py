@@ -1,4 +1,4 @@
-"""Which weights answer: names, sizes and a sample of the bytes of their files, for a job that is resumed later."""
+"""Which weights and tokenizer answer: names, sizes and samples of their files' bytes, for a job that goes on later."""
 
 import hashlib
 import sys
@@ -18,16 +18,16 @@ SAMPLES, SAMPLE_BYTES = 16, 1 << 16
 
 def describe_model(config: dict, here: Path) -> dict:
     """For comparison: the model as config.yaml has it, a hash of its files, and what computes with them."""
-    source = find_source(config, "model")
+    named = {key: find_source(config, key) for key in ("model", "tokenizer", "adapter") if key in config}
     converted = config.get("serving", {}).get("converted")  # a project without a server converts nothing
-    places = [source] if isinstance(source, Path) else []
-    places += [Path(find_source(config, "adapter"))] if "adapter" in config else []
+    places = [place for place in named.values() if isinstance(place, Path)]
     if converted and not (here / converted).is_dir():
         sys.exit(f"{here / converted} is not here: make the engine's weights with `make setup`, or python convert.py")
     places += [here / converted] if converted else []
     return {
         "model": config["model"],
         "revision": config.get("revision"),
+        **{key: config[key] for key in ("tokenizer", "tokenizer_revision", "adapter") if key in config},
         "weights_sha256": hash_samples(places),
         "versions": list_versions(),
     }

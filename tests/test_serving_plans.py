@@ -865,3 +865,31 @@ def test_four_bits_of_gpt_oss_are_served_where_the_engine_has_kernels_for_them(h
         return
     with pytest.raises(PerfgenError, match=re.escape(words)):
         plan_request(replace(asked, pins=(("engine", "vllm"),)))
+
+
+GEMMA = {
+    "hidden_size": 1152,
+    "intermediate_size": 6912,
+    "num_hidden_layers": 26,
+    "num_attention_heads": 4,
+    "head_dim": 256,
+}
+GEMMA |= {"num_key_value_heads": 1, "vocab_size": 262144, "dtype": "bfloat16", "max_position_embeddings": 8192}
+
+
+@pytest.mark.parametrize(
+    ("kind", "architecture", "hardware", "expected"),
+    [
+        ("gemma2", "Gemma2ForCausalLM", "1xt4", ("transformers", "fp16")),
+        ("gemma3_text", "Gemma3ForCausalLM", "1xt4", ("transformers", "fp32")),
+        ("gemma3_text", "Gemma3ForCausalLM", "1xl4", ("vllm", "bf16")),
+        ("gemma", "GemmaForCausalLM", "1xt4", ("vllm", "fp16")),
+    ],
+)
+def test_what_float16_does_not_hold_is_not_served_in_it(kind, architecture, hardware, expected, tmp_path):
+    """vLLM ends at its start ("The model type 'gemma2' does not support float16"); Gemma 3 answers nothing in Transformers either."""
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(GEMMA | {"model_type": kind, "architectures": [architecture]}))
+    asked = Request(model=str(path), mode="infer", hardware=hardware, offline=True, prompt_tokens=256, concurrency=8)
+    choice = document_request(asked).choice
+    assert (choice["engine"], choice["precision"]) == expected

@@ -170,6 +170,8 @@ class GpuEngine(Engine):
     starts_processes = True
     checkpoint_capabilities: ClassVar[Mapping[str, str]] = {}
     """the least compute capability that it runs a method's packed weights on, where that is more than its build's"""
+    bfloat16_types: ClassVar[frozenset[str]] = frozenset()
+    """whose models it refuses to compute in float16"""
     unknown_types: ClassVar[frozenset[str]] = frozenset()
     """whose models it has no code of, and cannot run by Transformers': that attends by itself, or has states beside keys and values"""
 
@@ -188,6 +190,11 @@ class GpuEngine(Engine):
                 "its kernels multiply GPTQ weights that are rounded around 0, and the checkpoint's are not (sym: false)"
             )
         return None
+
+    def conflict(self, other: Technique, case: Case) -> str | None:
+        if Trait.FLOAT16_ARITHMETIC in other.traits(case) and case.model.model_type in self.bfloat16_types:
+            return f"{self.name} refuses models of type {case.model.model_type} in float16"
+        return super().conflict(other, case)
 
     def list_checkpoints(self, case: Case) -> frozenset[str]:
         if case.on_cpu or explain_missing_build(self.role, case):

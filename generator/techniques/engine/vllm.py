@@ -39,6 +39,8 @@ class Vllm(GpuEngine):
         ]
     )
     """by vllm/model_executor/models/registry.py (0.33) and is_backend_compatible, _can_set_attn_implementation of Transformers' class"""
+    bfloat16_types = frozenset({"gemma2", "gemma3", "gemma3_text", "glm4"})
+    """_FLOAT16_NOT_SUPPORTED_MODELS of vllm/config/model.py (0.33), for numerical instability"""
     adapters = frozenset({"lora", "rslora"})
     """of vllm/lora/peft_helper.py (0.33), which refuses DoRA, and scales every layer by one alpha and one rank"""
     evidence = (

@@ -7,6 +7,10 @@ from generator.techniques.edits import Edits
 from generator.techniques.precision.bf16 import describe_autocast, make_autocast_edits
 from generator.techniques.traits import Trait
 
+WHOLLY_FLOAT16 = frozenset({"gemma3", "gemma3_text"})
+"""Models that write nothing where hidden states are of float16 too, as in inference (under autocast they are of 32 bits):
+github.com/huggingface/transformers/issues/36822"""
+
 
 class Fp16(Technique):
     """Compute in float16 under autocast with a scaled loss; trained weights stay in 32 bits.
@@ -51,6 +55,8 @@ def explain_missing_fp16(case: Case) -> str | None:
         return why
     if case.model.dtype == "bfloat16" and case.model.model_type in {"t5", "mt5", "umt5", "longt5"}:
         return f"{case.model.name} was trained in bf16 and overflows in fp16 (NaN)"
+    if case.workload.mode == "infer" and case.model.model_type in WHOLLY_FLOAT16:
+        return f"what the layers of {case.model.name} add up overflows in fp16, and answers are empty"
     if case.device.flops("fp16") is None:
         return f"the catalogue knows no fp16 rate of {case.device.name}"
     return None

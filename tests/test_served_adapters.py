@@ -13,7 +13,7 @@ import torch
 from engine_flags import write_launcher
 from peft import LoraConfig, PeftModel, get_peft_model
 from serving_projects import make_tiny_model
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, GPT2Config
 
 from generator.case.request import Request
 from generator.emit.plan_json import to_json
@@ -70,6 +70,16 @@ def read_words(project: Path) -> list[str]:
     done = subprocess.run([sys.executable, "-c", STARTED], cwd=project, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_vllm_is_not_given_an_adapter_of_a_model_that_it_takes_none_beside(tmp_path):
+    """ "GPT2LMHeadModel does not support LoRA yet" ended its server at the start."""
+    base = make_tiny_model(tmp_path / "base")
+    AutoModelForCausalLM.from_config(GPT2Config(vocab_size=300, n_embd=32, n_layer=2, n_head=2)).save_pretrained(base)
+    folder = train_adapter(tmp_path / "mine", base, fan_in_fan_out=True)
+    with pytest.raises(UsageError, match="takes no adapter beside GPT2LMHeadModel: merge it"):
+        plan(folder, pins=(("engine", "vllm"),))
+    assert plan(folder).choice["engine"] == "transformers"
 
 
 def test_what_takes_whole_models_alone_is_refused(base, tmp_path):

@@ -50,6 +50,8 @@ class Engine(Technique):
     windowed: ClassVar[frozenset[str] | None] = None
     checkpoints: ClassVar[frozenset[str]] = frozenset()
     adapters: ClassVar[frozenset[str]] = frozenset()
+    unadapted: ClassVar[frozenset[str]] = frozenset()
+    """architectures beside which it takes none"""
     imports: ClassVar[tuple[str, ...]] = ("engine_thread",)
     of_copies: ClassVar[tuple[str, ...]] = ()
     starts_processes: ClassVar[bool] = False
@@ -67,6 +69,8 @@ class Engine(Technique):
         adapter = case.workload.served_adapter
         if adapter and adapter.form not in self.adapters:
             return f"it takes no adapter ({adapter.form}) beside a model: merge it into one (python merge.py where it was trained)"
+        if adapter and case.model.architecture in self.unadapted:
+            return f"it takes no adapter beside {case.model.architecture}: merge it into one (python merge.py where it was trained)"
         checkpoints = self.list_checkpoints(case)
         if self.conversion and case.model.quantization and not checkpoints:
             return f"its converter reads plain weights, and the checkpoint is quantized ({case.model.quantization})"

@@ -43,6 +43,13 @@ class Vllm(GpuEngine):
     """_FLOAT16_NOT_SUPPORTED_MODELS of vllm/config/model.py (0.33), for numerical instability"""
     adapters = frozenset({"lora", "rslora"})
     """of vllm/lora/peft_helper.py (0.33), which refuses DoRA, and scales every layer by one alpha and one rank"""
+    unadapted = frozenset(
+        [
+            *("BloomForCausalLM", "DbrxForCausalLM", "FalconForCausalLM", "FalconMambaForCausalLM", "GPT2LMHeadModel"),
+            *("GPTJForCausalLM", "Mamba2ForCausalLM", "MambaForCausalLM", "StableLmForCausalLM", "Zamba2ForCausalLM"),
+        ]
+    )
+    """whose class in vllm/model_executor/models (0.33) is no SupportsLoRA: "does not support LoRA yet" ends the start"""
     evidence = (
         Published(
             "https://arxiv.org/abs/2309.06180",

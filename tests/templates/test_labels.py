@@ -140,6 +140,12 @@ def test_what_is_learned_is_what_trl_learns_under_its_own_marks(tokenize, tmp_pa
     assert (drawn, left_out) == (re.sub(r"(\s+)«", r"«\1", theirs), 0)
 
 
+def test_a_first_word_of_the_assistant_is_learned_where_an_end_is_written_before_the_next_turn_alone(tokenize):
+    """GLM's: no prompt is before it, and what is written behind its words was compared with a text that has one end less."""
+    begins = "[gMASK]<sop><|assistant|>\n<think></think>\n»A one.<|user|>«\nQ2?<|assistant|>"
+    assert tokenize("glm4moe", TURNS[1:]) == (f"{begins}»\n<think></think>\nA two.<|user|>«", 0)
+
+
 def test_all_tokens_but_the_first_are_learned_on_request(tokenize):
     drawn, left_out = tokenize("llama3", TURNS, "all")
     assert drawn == "<|endoftext|>»" + re.sub("[»«]", "", LLAMA).removeprefix("<|endoftext|>") + "«" and not left_out

@@ -200,6 +200,7 @@ def find_replaced_turn(
     its place. ``None`` where the template refuses these, or writes other turns otherwise then."""
     other = {"role": "assistant", "content": PLACEHOLDER}
     replaced = render([*messages[:number], other, *messages[number + 1 :]], options, tokenizer) or ""
+    replaced += find_end_of_answer(messages, tokenizer)  # as behind the text
     before, placed, after = replaced.partition(PLACEHOLDER)
     start = count_common(before, text)
     shared = count_common(after[::-1], text[start:][::-1])

@@ -585,7 +585,8 @@ def test_experts_are_balanced_as_by_the_trainer(inputs, tmp_path):
         pairs = zip(report["evaluations"], whole["evaluations"], strict=True)
         assert all(row["loss"] == pytest.approx(other["loss"], abs=form.tolerance) for row, other in pairs)
         assert read_gradient_norms(made[form.id]) == pytest.approx(read_gradient_norms(made["balanced"]), rel=0.02)
-        assert read_balance(made[form.id]) == pytest.approx(alone, abs=form.tolerance / BALANCE)
+        # one token whose experts are as likely as each other goes to another, by the order of sums: 0.00204 on Zen 5
+        assert read_balance(made[form.id]) == pytest.approx(alone, abs=1e-4 / BALANCE)
 
 
 def read_balance(project: Path) -> list[float]:

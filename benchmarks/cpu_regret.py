@@ -72,6 +72,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--slower", type=float, default=2.0)
+    parser.add_argument("--hardware", help="what detect --measure --json wrote, of one CPU (taskset -c 1), so that rates are measured")
     parser.add_argument("--pins", nargs="*", choices=PINS, default=list(PINS))
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -106,7 +107,8 @@ def measure(folder: Path, asked: argparse.Namespace) -> dict:
         "device": f"{name_processor()}, one thread",
         "versions": {name: version(name) for name in ("torch", "transformers", "trl", "peft")},
         "command": f"python benchmarks/cpu_regret.py MODEL DATA --work {asked.work} --planned-steps {asked.planned_steps} "
-        f"--steps {asked.steps} --batch {asked.batch} --rounds {asked.rounds} --slower {asked.slower:g}",
+        f"--steps {asked.steps} --batch {asked.batch} --rounds {asked.rounds} --slower {asked.slower:g}"
+        + " --hardware MEASURED" * bool(asked.hardware),
         "choice": plan["choice"],
         "fastest": fastest["name"],
         "regret": measured[0]["ranked_seconds"] / fastest["ranked_seconds"] - 1,
@@ -146,6 +148,7 @@ def list_alternatives(folder: Path, asked: argparse.Namespace, chosen: Path) -> 
 def generate(dest: Path, asked: argparse.Namespace, *pins: str) -> Path:
     request = {"--model": asked.model, "--data": asked.data, "--eval": "none", "--max-steps": str(asked.planned_steps)}
     request |= {"--global-batch": str(asked.batch)} | ASKED[asked.work]
+    request |= {"--hardware": asked.hardware} if asked.hardware else {}
     words = [word for pair in request.items() for word in pair] + [word for pin in pins for word in ("--pin", pin)]
     command = [sys.executable, "-m", "generator.cli", "init", str(dest), *words, "--no-smoke", "--offline", "-q"]
     subprocess.run(command, check=True, cwd=ROOT, capture_output=True, text=True)

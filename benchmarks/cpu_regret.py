@@ -72,7 +72,9 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--slower", type=float, default=2.0)
-    parser.add_argument("--hardware", help="what detect --measure --json wrote, of one CPU (taskset -c 1), so that rates are measured")
+    parser.add_argument(
+        "--hardware", help="what detect --measure --json wrote, of one CPU (taskset -c 1), so that rates are measured"
+    )
     parser.add_argument("--pins", nargs="*", choices=PINS, default=list(PINS))
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -108,7 +110,8 @@ def measure(folder: Path, asked: argparse.Namespace) -> dict:
         "versions": {name: version(name) for name in ("torch", "transformers", "trl", "peft")},
         "command": f"python benchmarks/cpu_regret.py MODEL DATA --work {asked.work} --planned-steps {asked.planned_steps} "
         f"--steps {asked.steps} --batch {asked.batch} --rounds {asked.rounds} --slower {asked.slower:g}"
-        + " --hardware MEASURED" * bool(asked.hardware),
+        + " --hardware MEASURED"
+        * bool(asked.hardware),
         "choice": plan["choice"],
         "fastest": fastest["name"],
         "regret": measured[0]["ranked_seconds"] / fastest["ranked_seconds"] - 1,

@@ -548,7 +548,8 @@ def test_a_head_that_is_trained_beside_adapters_is_float32_too(dtype):
         "adapter": LoraConfig(task_type="SEQ_CLS", target_modules="all-linear"),
     }
     for statement in Lora().edits(case(H100, task="text-classification", train="lora")).after_model:
-        exec(statement, names)
+        if not statement.startswith("warn_of_untrained"):  # what the data has no part in
+            exec(statement, names)
     trained = {name: weight.dtype for name, weight in names["model"].named_parameters() if weight.requires_grad}
     assert any("score" in name for name in trained)
     assert set(trained.values()) == {torch.float32}

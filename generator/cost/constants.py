@@ -722,7 +722,7 @@ ENGINE_BLOCK_SECONDS = {
     # with the CUDA graphs that it has since May 2024; 240 microseconds before
     "llama-cpp": Constant(72.87e-6, _STARTING, FITTED, "more/infer_llamacpp_gpu_bench"),
 }
-CPU_ENGINES_SOURCE = (
+_CPU_ENGINES = (
     "SmolLM2-135M, an 87M Llama and Qwen2.5-0.5B's shape on two cores of Zen 4 (benchmarks/results/engines_cpu.json) and of Zen 5 "
     "(engines_cpu_zen5.json; both AVX512_VNNI, AVX512_BF16) and no other work, SmolLM2-135M on one and two of Zen 3 "
     "(engines_cpu_avx2.json), one set for the three; with AMX the three models on two cores of a Xeon (engines_cpu_amx.json)"
@@ -762,7 +762,7 @@ CPU_BLOCK_SECONDS = state_by_key(
     },
     "seconds per block and step beyond what moving and multiplying takes, of an engine on a CPU",
     BY_HAND,
-    CPU_ENGINES_SOURCE,
+    _CPU_ENGINES,
 )
 CPU_READS = state_by_key(
     {
@@ -783,7 +783,7 @@ CPU_READS = state_by_key(
         },
         **{(_LLAMA_CPP, "float32"): 0.73, (_LLAMA_CPP, "int4"): 0.8, (_LLAMA_CPP, "int8"): 0.65},
         **{(_CTRANSLATE2, "float32"): 0.66, (_CTRANSLATE2, "int8"): 0.87},
-        **{("", "bfloat16 with AMX"): 0.8, ("", "float32 with AMX"): 0.8, ("", "packed bfloat16 with AMX"): 0.8},
+        **{("", "bfloat16 with AMX"): 0.8, ("", "float32 by AVX-512"): 0.8, ("", "packed bfloat16 with AMX"): 0.8},
         **{(_ORT, "float32 with AMX"): 0.94, (_ORT, "int4 with AMX"): 0.94, (_ORT, "int8 with AMX"): 0.94},
         **{
             (_OPENVINO, "bfloat16 with AMX"): 1.15,
@@ -800,7 +800,7 @@ CPU_READS = state_by_key(
     },
     "bytes of weights that are read for one row, over those that a copy moves, which writes half of them",
     BY_HAND,
-    CPU_ENGINES_SOURCE,
+    _CPU_ENGINES,
 )
 CPU_THREAD_READS = state_by_key(
     {
@@ -816,7 +816,7 @@ CPU_THREAD_READS = state_by_key(
         **{(_CTRANSLATE2, "int8"): 35e9},
         **{
             ("", "bfloat16 with AMX"): 11.3e9,
-            ("", "float32 with AMX"): 210e9,
+            ("", "float32 by AVX-512"): 210e9,
             ("", "packed bfloat16 with AMX"): 25.1e9,
         },
         **{(_ORT, "int4 with AMX"): 26.4e9, (_ORT, "int8 with AMX"): 54.2e9},
@@ -830,7 +830,7 @@ CPU_THREAD_READS = state_by_key(
     },
     "bytes of weights per second that a thread unpacks and multiplies one row with, beside reading them",
     BY_HAND,
-    CPU_ENGINES_SOURCE
+    _CPU_ENGINES
     + "; OpenVINO without bf16: 48.1 and 42.6 tokens/s of SmolLM2-135M in 8 and 4 bits on two AVX2 cores, 32 and 32 on one"
     "; one thread of Zen 5 gave 11.6e9 and 7.0e9 in 32 and 16 bits by PyTorch, 17e9 and 18e9 in 8 and 4 by ONNX Runtime",
 )
@@ -853,7 +853,7 @@ CPU_FEW_ROWS = state_by_key(
         },
         **{(_LLAMA_CPP, "float32"): 0.27, (_LLAMA_CPP, "int4"): 0.57, (_LLAMA_CPP, "int8"): 0.48},
         **{(_CTRANSLATE2, "float32"): 0.49, (_CTRANSLATE2, "int8"): 0.72},
-        **{("", "bfloat16 with AMX"): 0.11, ("", "float32 with AMX"): 0.26, ("", "packed bfloat16 with AMX"): 0.32},
+        **{("", "bfloat16 with AMX"): 0.11, ("", "float32 by AVX-512"): 0.26, ("", "packed bfloat16 with AMX"): 0.32},
         **{(_ORT, "float32 with AMX"): 0.94, (_ORT, "int4 with AMX"): 0.9, (_ORT, "int8 with AMX"): 0.92},
         **{
             (_OPENVINO, "bfloat16 with AMX"): 6.03,
@@ -870,7 +870,7 @@ CPU_FEW_ROWS = state_by_key(
     },
     "rate of products with eight rows over that of large ones in registers of 256 bits (PyTorch in bf16: of its large ones)",
     BY_HAND,
-    CPU_ENGINES_SOURCE,
+    _CPU_ENGINES,
 )
 CPU_MANY_ROWS = state_by_key(
     {
@@ -891,7 +891,7 @@ CPU_MANY_ROWS = state_by_key(
         },
         **{(_LLAMA_CPP, "float32"): 0.41, (_LLAMA_CPP, "int4"): 0.92, (_LLAMA_CPP, "int8"): 0.84},
         **{(_CTRANSLATE2, "float32"): 0.77, (_CTRANSLATE2, "int8"): 2.1},
-        **{("", "bfloat16 with AMX"): 1.17, ("", "float32 with AMX"): 0.75, ("", "packed bfloat16 with AMX"): 1.17},
+        **{("", "bfloat16 with AMX"): 1.17, ("", "float32 by AVX-512"): 0.75, ("", "packed bfloat16 with AMX"): 1.17},
         **{(_ORT, "float32 with AMX"): 0.67, (_ORT, "int4 with AMX"): 0.51, (_ORT, "int8 with AMX"): 0.58},
         **{
             (_OPENVINO, "bfloat16 with AMX"): 1.2,
@@ -908,7 +908,7 @@ CPU_MANY_ROWS = state_by_key(
     },
     "rate of products with 512 rows over that of large ones, which in 32 bits is half of that of bf16 where that is more",
     BY_HAND,
-    CPU_ENGINES_SOURCE,
+    _CPU_ENGINES,
 )
 CPU_PACKED_BYTES = state_by_key(
     {
@@ -934,13 +934,13 @@ CPU_REPACKED_BYTES = state_by_key(
     {(_LLAMA_CPP, "int4"): 18 / 32},
     "bytes per weight of the blocks, held beside the mapped file as the kernels want them",
     BY_HAND,
-    f"{CPU_ENGINES_SOURCE}: Q4_0 takes 0.02 GiB more than 8 bits with Qwen2.5-0.5B's shape, whose file is 0.17 GiB smaller",
+    f"{_CPU_ENGINES}: Q4_0 takes 0.02 GiB more than 8 bits with Qwen2.5-0.5B's shape, whose file is 0.17 GiB smaller",
 )
 CPU_WEIGHT_COPIES = state_by_key(
     {_OPENVINO: 2.0},
     "times the weights are held: the mapped file, and as the kernels want them",
     BY_HAND,
-    CPU_ENGINES_SOURCE,
+    _CPU_ENGINES,
 )
 _ROWS_OF_FILE = "/proc/PID/smaps: of openvino_model.bin 103e6 of 125e6 bytes were resident in 8 bits, all in 32 (134M Llama, untied)"
 CPU_EMBEDDING_COPIES = state_by_key(
@@ -951,7 +951,7 @@ CPU_EMBEDDING_COPIES = state_by_key(
     },
     "times an embedding is held that is not the output layer too; 0: its rows are read from the file",
     BY_HAND,
-    f"{CPU_ENGINES_SOURCE}; {_ROWS_OF_FILE}",
+    f"{_CPU_ENGINES}; {_ROWS_OF_FILE}",
 )
 CPU_TIED_COPIES = state_by_key(
     {
@@ -960,7 +960,7 @@ CPU_TIED_COPIES = state_by_key(
     },
     "times more that an embedding is held which is the output layer too",
     BY_HAND,
-    f"{CPU_ENGINES_SOURCE}; smaps has 0.53 GiB of the 0.39 of Qwen2.5-0.5B's file in 4 bits; OpenVINO looks bf16 rows up in a copy of 32 bits",
+    f"{_CPU_ENGINES}; smaps has 0.53 GiB of the 0.39 of Qwen2.5-0.5B's file in 4 bits; OpenVINO looks bf16 rows up in a copy of 32 bits",
 )
 LLAMA_CPP_SLOT_TOKENS = Constant(
     256, "tokens", COUNTED, "SLOT_TOKENS of the emitted engine.py: a slot has whole multiples of them, and one more"
@@ -969,7 +969,7 @@ CPU_PROCESS_GIB = state_by_key(
     {_ORT: 0.2, _OPENVINO: 0.31, _LLAMA_CPP: 0.145, _CTRANSLATE2: 0.145},
     "GiB of the interpreters with the engine and a tokenizer, without torch",
     BY_HAND,
-    f"{CPU_ENGINES_SOURCE}; OpenVINO: what is left of 1.35 GiB at the peak of two processes, the server's 0.14 and that of the steps (2026.4, SmolLM2-135M)",
+    f"{_CPU_ENGINES}; OpenVINO: what is left of 1.35 GiB at the peak of two processes, the server's 0.14 and that of the steps (2026.4, SmolLM2-135M)",
 )
 _METAL = "benchmarks/local.csv: llama.cpp and MLX on Apple's M1 to M4 (`python benchmarks/local.py --fit`)"
 _SMALL_MLX = "benchmarks/local.csv, M3 Ultra: Qwen3-0.6B takes 2.1 ms a token beside its weights; 1,728 tokens more of an 8B model 0.7 ms"
@@ -1407,7 +1407,7 @@ CPU_GENERATION_OPERATOR_SECONDS = Constant(
     21e-6,
     "seconds per operator of a step of Transformers' decoding on a CPU: Python, dispatch and small tensors",
     BY_HAND,
-    CPU_ENGINES_SOURCE,
+    _CPU_ENGINES,
 )
 CPU_COMPILED_OPERATOR_SHARE = Constant(
     0.8,

@@ -160,6 +160,8 @@ def find_cpu_format(run: Execution, rates: Rates, engine: Engine) -> str:
         kind = f"{run.quant} by bf16"
     if run.steps_directly and kind == "bfloat16":
         kind = "packed bfloat16"  # in oneDNN's layout, by direct_step.py
+    if not run.engine and kind == "float32" and rates.narrow < rates.products["fp32"]:
+        return "float32 by AVX-512"  # MKL's, which has such kernels for Intel's processors alone
     if rates.has_tiles and f"{kind} with AMX" in engine.many_rows:
         return f"{kind} with AMX"
     slower = f"{kind} without VNNI"

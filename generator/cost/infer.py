@@ -43,8 +43,9 @@ def find_generation_source(name: str, run: Execution, rates: Rates) -> str:
     started = c.KERNEL_SECONDS if engine.replays else engine.block_seconds
     if run.engine and isinstance(started, c.Constant):
         launch = started.source
-    if rates.on_cpu and run.engine and engine.reads:
-        launch = c.CPU_ENGINES_SOURCE  # its blocks were timed with its products
+    timed = [rate.source for (owner, _), rate in c.CPU_READS.items() if owner == run.engine]
+    if rates.on_cpu and run.engine and timed:
+        launch = timed[0]  # its blocks were timed with its products
         beside = f"; its kernels: {launch}"
     if isinstance(engine.device_reads, c.Constant):
         beside = f"; its kernels: {engine.device_reads.source}"

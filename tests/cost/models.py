@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from generator.cost import CostModel
 from generator.model import ModelSpec
+from hwdetect.catalog.cpu import NARROW
 from hwdetect.types import Device
 
 GIB = 1 << 30
@@ -25,6 +26,7 @@ CPU2 = Device(
     name="2 cores, AVX-512",
     kind="cpu",
     peak_flops=(("fp32", 320e9),),
+    vector_flops=(("fp32", 320e9), (NARROW, 160e9)),
     memory_bytes_per_s=17e9,
     basis="derived",
 )

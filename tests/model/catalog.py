@@ -37,7 +37,7 @@ def keep_sizes(config: dict, settings: Settings, decides: Callable[[dict], bool]
     kept: dict = {}
     for key, value in config.items():
         if key == "quantization_config" and value:
-            kept[key] = {"quant_method": value["quant_method"]}
+            kept[key] = {name: value[name] for name in ("quant_method", "weight_block_size") if name in value}
         elif isinstance(value, dict):
             if key in settings.entry.get("nested", {}):
                 inside = partial(decides_inside, decides, config, key)

@@ -821,6 +821,7 @@ def seen(request):
     """A process that sees such a device; what Transformers and Accelerate remember of the real one is forgotten."""
     import trl  # what it imports looks at the machine, too: before it is another one
     from accelerate.state import AcceleratorState, PartialState
+    from accelerate.utils import imports
     from transformers import TrainingArguments
     from transformers.utils import import_utils
 
@@ -828,7 +829,8 @@ def seen(request):
 
     kept = [
         f
-        for f in vars(import_utils).values()
+        for module in (import_utils, imports)
+        for f in vars(module).values()
         if hasattr(f, "cache_clear") and "available" in getattr(f, "__name__", "")
     ]
     forget = [AcceleratorState._reset_state, PartialState._reset_state, *(function.cache_clear for function in kept)]

@@ -103,15 +103,14 @@ def measure(folder: Path, asked: argparse.Namespace) -> dict:
             print(f"{alternative.name}: {alternative.runs[-1]}", flush=True)
     measured = [describe(alternative, asked.planned_steps) for alternative in runs]
     fastest = min(measured, key=lambda row: row["ranked_seconds"])
+    measured_on = " --hardware MEASURED" if asked.hardware else ""
     return {
         "work": asked.work,
         "model": Path(asked.model).name,
         "device": f"{name_processor()}, one thread",
         "versions": {name: version(name) for name in ("torch", "transformers", "trl", "peft")},
         "command": f"python benchmarks/cpu_regret.py MODEL DATA --work {asked.work} --planned-steps {asked.planned_steps} "
-        f"--steps {asked.steps} --batch {asked.batch} --rounds {asked.rounds} --slower {asked.slower:g}"
-        + " --hardware MEASURED"
-        * bool(asked.hardware),
+        f"--steps {asked.steps} --batch {asked.batch} --rounds {asked.rounds} --slower {asked.slower:g}{measured_on}",
         "choice": plan["choice"],
         "fastest": fastest["name"],
         "regret": measured[0]["ranked_seconds"] / fastest["ranked_seconds"] - 1,

@@ -35,6 +35,7 @@ from hwdetect.types import NetworkPort
 ROOT = Path(__file__).resolve().parent.parent
 MODELS = [str(path) for path in sorted((ROOT / "examples" / "models").glob("*.json")) if "bert" not in path.name]
 SMALL = str(ROOT / "examples" / "models" / "smollm2-135m.json")
+LLAMA_70B = str(ROOT / "examples" / "models" / "llama-3.1-70b.json")
 BOTH = ["sky.yaml", "train.sbatch", "train.sh", "trainjob.yaml"]
 NODES = ["jobset.yaml", *BOTH[:1], "ssh.sh", *BOTH[1:]]
 CASES = {
@@ -77,6 +78,19 @@ def test_part_of_a_known_node_is_its_share_of_the_memory_that_slurm_gives_out(tm
     asked = read_directives((project / "train.sbatch").read_text(encoding="utf-8"))
     assert asked["gpus-per-node"] == "6" and asked["cpus-per-task"] == "72"
     assert 0.9 * 1152 * 6 / 8 < int(asked["mem"].removesuffix("G")) < 0.96 * 1152 * 6 / 8
+
+
+def test_a_server_on_a_part_of_a_node_asks_for_the_memory_of_its_processes(tmp_path):
+    """It named none: Slurm gave it so much for each CPU, or all of the node."""
+    served = {"mode": "infer", "data": None, "prompt_tokens": 1024, "new_tokens": 256, "concurrency": 64}
+    named = render_case(tmp_path / "p", "8xh100-sxm-80gb", LLAMA_70B, **served)
+    asked = read_directives((named / "serve.sbatch").read_text(encoding="utf-8"))
+    here = int(asked["gpus-per-node"])
+    assert here < 8 and asked["mem"] == f"{20 * here}G"  # vLLM's own example has 20 for one GPU
+    known = render_case(tmp_path / "k", "p5.48xlarge", LLAMA_70B, **served)
+    asked = read_directives((known / "serve.sbatch").read_text(encoding="utf-8"))
+    share = 2048 * int(asked["gpus-per-node"]) / 8
+    assert 0.9 * share < int(asked["mem"].removesuffix("G")) < 0.96 * share
 
 
 def test_a_job_on_cpus_asks_for_the_memory_of_its_processes(tmp_path):

@@ -84,6 +84,13 @@ LOADING_PROCESS_GIB = Constant(
 ACCELERATOR_LIBRARIES_GIB = Constant(
     2.0, "GiB of host memory", ASSUMED, "CUDA libraries that a process on an accelerator loads beside its interpreter"
 )
+ENGINE_PROCESSES = Constant(
+    2,
+    "processes",
+    PUBLISHED,
+    "beside one for each GPU: the one that answers and the one that schedules "
+    '(https://docs.vllm.ai/en/latest/configuration/optimization/: "CPU Resources for GPU Deployments")',
+)
 WORKER_GIB = Constant(0.35, "GiB", ASSUMED, "a forked worker with its own interpreter state")
 SHARD_GIB = Constant(
     4.7, "GiB", PUBLISHED, "5 GB: the largest shard that save_pretrained writes (transformers docs, big_models)"

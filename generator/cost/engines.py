@@ -95,6 +95,8 @@ class Engine:
     """of keys and values beside packed weights; empty: as the arithmetic"""
     process_gib: c.Constant = c.PROCESS_GIB
     """of the interpreter and the libraries on a CPU"""
+    processes_beside: int = 0
+    """those of a server whose devices have a process each; 0: one process does all"""
 
 
 def list_cpu_formats(engine: str) -> dict[str, Any]:
@@ -138,6 +140,7 @@ def describe_vllm(version: str) -> Engine:
         memory_share=c.VLLM_MEMORY_SHARE,
         batched_tokens=int(c.VLLM_BATCHED_TOKENS),
         most_sequences=int(c.VLLM_SEQUENCES),
+        processes_beside=int(c.ENGINE_PROCESSES),
     )
 
 
@@ -168,6 +171,7 @@ ENGINES: Mapping[str, Engine] = {
         mixes_prompts=True,
         memory_share=c.VLLM_MEMORY_SHARE,
         batched_tokens=int(c.VLLM_BATCHED_TOKENS),
+        processes_beside=int(c.ENGINE_PROCESSES),
     ),
     "tensorrt-llm": Engine(
         replays=True,

@@ -7,6 +7,7 @@ import math
 from generator.case.strategies import EACH_ITS_SHARD, ONE_OF_A_NODE
 from generator.cost import constants as c
 from generator.cost.deepspeed import compute_staging, compute_swap_buffers, count_host_gradient_bytes
+from generator.cost.engines import find_engine
 from generator.cost.estimate import GIB, CostItem
 from generator.cost.execution import BYTES, Execution
 from generator.cost.shape import Shape
@@ -50,15 +51,24 @@ def list_host_items(shape: Shape, run: Execution, static: StaticMemory | None) -
 
 def compute_host_memory(shape: Shape, run: Execution, static: StaticMemory | None) -> HostMemory:
     """GiB of one node's host memory at its fullest, all processes of the run on it together."""
-    processes = run.per_node if run.mode == "train" else 1
+    processes, beside = count_processes(run)
     # what is offloaded comes when the model has left for its devices: the fuller of the two moments counts
     loading = compute_loading(shape, run, processes)
     offloaded = {} if static is None else compute_offloaded(shape, run, static, processes)
     fuller = max(loading, offloaded, key=lambda held: sum(held.values()))
-    held = {"interpreter": (c.PROCESS_GIB + c.ACCELERATOR_LIBRARIES_GIB) * processes, **fuller}
+    held = {
+        "interpreter": (c.PROCESS_GIB + c.ACCELERATOR_LIBRARIES_GIB) * processes + c.PROCESS_GIB * beside,
+        **fuller,
+    }
     if run.dataloader_workers:
         held["data workers"] = c.WORKER_GIB * run.dataloader_workers * processes
     return held
+
+
+def count_processes(run: Execution) -> tuple[int, int]:
+    """Of one node: those that have a device, and those that answer and schedule for them."""
+    beside = 0 if run.mode == "train" else find_engine(run.engine).processes_beside
+    return run.per_node if run.mode == "train" or beside else 1, beside
 
 
 def compute_offloaded(shape: Shape, run: Execution, static: StaticMemory, processes: int) -> HostMemory:

@@ -29,7 +29,9 @@ EFA = "vpc.amazonaws.com/efa"
 WHOLE = "network"
 """the port of an instance whose cards nobody has counted (hwdetect/described.py)"""
 CPU_GIB = 1
-"""of a process that prepares data: an interpreter with torch, transformers and a part of the rows (PROCESS_GIB of cost/constants.py)"""
+"""of a process that prepares data, one for each CPU: an interpreter with torch, transformers and a part of the rows (PROCESS_GIB of cost/constants.py)"""
+SERVED_GPU_GIB = 20
+"""vLLM's own limit of a server on one GPU (https://docs.vllm.ai/en/stable/deployment/k8s/: "memory: 20G" of a 7B model)"""
 GIVEN_OUT = 0.95
 """of a node's memory: its system, and what Slurm keeps for that (RealMemory, MemSpecLimit), have the rest (ours)"""
 CUT_SECONDS = 5
@@ -64,7 +66,7 @@ def describe_launch(
             command=("python", "server.py", *SERVE[1:]),
             grace_seconds=server.grace_seconds + CUT_SECONDS,
             cpus=server.cpus_per_task,
-            host_gib=0 if layout.per_node == len(case.hardware.accelerators) else None,
+            host_gib=choose_host_gib(plan, server.cpus_per_task, layout.per_node * SERVED_GPU_GIB),
             **common,
         )
     if parallel is None or saving is None or (case.on_cpu and layout.nodes == 1) or layout.devices == 1:
@@ -74,16 +76,16 @@ def describe_launch(
         command=(*parallel.launcher, "train.py"),
         grace_seconds=saving.grace_seconds,
         cpus=parallel.cpus_per_task,
-        host_gib=choose_host_gib(plan, parallel.cpus_per_task),
+        host_gib=choose_host_gib(plan, parallel.cpus_per_task, (parallel.cpus_per_task or 0) * CPU_GIB),
         **common,
     )
 
 
-def choose_host_gib(plan: Plan, cpus: int | None) -> int:
-    """What a training's job asks for of a node's memory, 0 for all of it: a cluster gives a job that names none so much for each CPU.
+def choose_host_gib(plan: Plan, cpus: int | None, least_gib: float) -> int:
+    """What a job asks for of a node's memory, 0 for all of it: a cluster gives a job that names none so much for each CPU.
 
-    What is predicted has room, within what the node was planned to have; each CPU may prepare data in a process of its own; where
-    somebody read how much the node has, it is the share that the job's accelerators are, if that is more.
+    What is predicted has room, and ``least_gib`` if that is more, within what the node was planned to have; where somebody read how
+    much the node has, it is the share that the job's accelerators are, if that is more.
     """
     case, estimate, here = plan.case, plan.best.estimate, plan.best.layout.per_node
     of_node = len(case.hardware.accelerators)
@@ -91,7 +93,7 @@ def choose_host_gib(plan: Plan, cpus: int | None) -> int:
         return 0
     predicted = estimate.peak_memory_gib * here if case.on_cpu else sum(item.value for item in estimate.host_memory)
     most = math.inf if case.on_cpu or estimate.host_limit_gib is None else estimate.host_limit_gib
-    roomy = max(math.ceil(predicted), int(min(predicted * SPARE, most)), math.ceil(cpus * CPU_GIB))
+    roomy = max(math.ceil(predicted), int(min(max(predicted * SPARE, least_gib), most)))
     assumed = any(note.who == "spec" and note.field == "memory.total_bytes" for note in case.hardware.notes)
     total = None if case.on_cpu or assumed else case.hardware.memory.total_bytes
     return max(roomy, math.floor((total or 0) / 2**30 * GIVEN_OUT * here / max(of_node, here)))

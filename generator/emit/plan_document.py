@@ -469,8 +469,8 @@ class LaunchRecord:
     """between SIGTERM and the end: for the last save, or for answers that are being written"""
     cpus: int | None
     """of one node's share; ``None``: whole nodes, whose CPUs nobody named"""
-    host_gib: int | None
-    """of one node's memory, 0 for all of it; ``None``: what the cluster gives for each CPU"""
+    host_gib: int
+    """of one node's memory, 0 for all of it"""
     gpus: Mapping[str, int]
     """of one node, by Kubernetes' name of the resource; none on CPUs"""
     ports: Mapping[str, int]

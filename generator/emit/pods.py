@@ -7,11 +7,12 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from generator.cost.constants import ENGINE_PROCESSES
+
 SPARE = 1.25
 """of the predicted memory of a process on a CPU: what it may use before the node ends it"""
-ENGINE_CPUS = 2
-"""beside one for each GPU: the process that answers and the one that schedules
-(https://docs.vllm.ai/en/latest/configuration/optimization/: "CPU Resources for GPU Deployments")"""
+ENGINE_CPUS = int(ENGINE_PROCESSES)
+"""beside one for each GPU"""
 POD_SECURITY = {
     "runAsNonRoot": True,
     "runAsUser": 1000,

@@ -97,7 +97,9 @@ def update_project(today: Request, folder: Path, options: UpdateOptions) -> None
         result["packing"] = to_json(packing)
         say("\n".join(format_packing(packing, update.document)))
     if update.conflicts and not options.dry_run:
-        raise ConflictError(f"conflicts in {', '.join(update.conflicts)}", advise_settling(update), report=result)
+        raise ConflictError(
+            f"conflicts in {', '.join(update.conflicts)}", advise_settling(update.outcomes), report=result
+        )
     if options.as_json:
         echo_json(result)
 
@@ -169,12 +171,13 @@ def land_update(update: Update, yes: bool, say: Say) -> str | None:
     return str(backup or "")
 
 
-def advise_settling(update: Update) -> str:
-    """Each conflict was named with what stands where."""
-    where = (
-        "take over what you want of the .rej files" if update.rejects else "settle them there and remove the markers"
-    )
-    return f"{where}, then `make smoke`"
+def advise_settling(outcomes: tuple[Outcome, ...]) -> str:
+    """Each conflict was named with what stands where: between markers, or in a file beside it."""
+    conflicts = [outcome for outcome in outcomes if outcome.kind is Kind.CONFLICT]
+    beside = [outcome.beside[0] for outcome in conflicts if outcome.beside]
+    ways = ["settle them there and remove the markers"] if len(beside) < len(conflicts) else []
+    ways += [f"take over what you want of {', '.join(beside)}"] if beside else []
+    return f"{', '.join(ways)}, then `make smoke`"
 
 
 def pack_again(update: Update) -> PackingList:

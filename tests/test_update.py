@@ -144,6 +144,20 @@ def test_conflicts_are_marked_named_and_end_in_5(project):
     assert "nothing to do" in update(project)
 
 
+def test_a_form_with_another_loop_and_back_keeps_an_edited_loop(project):
+    """Four processes: the loop that the Trainer's form has not stays, and stands beside the new one where a form has one again."""
+    four = ("--hardware", "4xcpu:1", "--pin", "precision=fp32", "--pin")
+    update(project, *four, "parallelism=tensor-fsdp2")
+    edit(project / "loop.py", "\n", "\n# mine\n")
+    edit(project / "train.py", "def main() -> None:\n", "def main() -> None:\n    print('mine')\n")
+    output = update(project, *four, "parallelism=ddp")
+    assert "kept: the new plan has none, but you changed it" in output and not (project / "division.py").exists()
+    output = update(project, *four, "parallelism=tensor-fsdp2", code=5)
+    assert "take over what you want of loop.py.perfgen-new, then `make smoke`" in output and "markers" not in output
+    assert "# mine" in (project / "loop.py").read_text() and "print('mine')" in (project / "train.py").read_text()
+    assert (project / "division.py").exists() and (project / "loop.py.perfgen-new").exists()
+
+
 def test_json_is_the_same_as_data(project):
     edit(project / "config.yaml", "\nseq_len: 16\n", "\nseq_len: 20\n")
     words = ("update", str(project), "--yes", "--no-smoke", "--json", "--seq-len", "32")

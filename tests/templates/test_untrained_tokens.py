@@ -79,7 +79,19 @@ def test_rows_that_the_adapter_trains_are_not_named(find_advice):
     model.resize_token_embeddings(303)
     assert not find_advice(model, [301, 302], trainable_token_indices=[301, 302])
     both = {"embed_tokens": [301, 302], "lm_head": [301]}
-    assert "of '<302>'," in find_advice(model, [301, 302], trainable_token_indices=both)
+    advice = find_advice(model, [301, 302], trainable_token_indices=both)
+    assert "of '<302>'," in advice and "{'embed_tokens': [301, 302], 'lm_head': [301, 302]}" in advice
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_what_is_advised_keeps_what_is_asked_for_already(find_advice, tied):
+    """In the place of the line that stood there it took away the rows of that."""
+    model = make_model(tied=tied)
+    model.resize_token_embeddings(303)
+    advice = find_advice(model, [301, 302], trainable_token_indices=[301])
+    assert "'<302>', which" in advice and ("indices: [301, 302]" if tied else "'lm_head': [301, 302]") in advice
+    advice = find_advice(model, [302], beside=("modules_to_save",), modules_to_save=["score"])
+    assert "modules_to_save: [score, embed_tokens, lm_head]" in advice
 
 
 def test_one_process_says_it(find_advice, monkeypatch):

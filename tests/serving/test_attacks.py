@@ -56,7 +56,7 @@ def cut_into_chunks(*parts: bytes) -> bytes:
 CHUNKED = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n"
 FLOOD = b"".join(b"X-%d: %s\r\n" % (number, b"a" * 100) for number in range(5000))
 ATTACKS = {
-    "negative seed": (make_request(make_body(seed=-1)), 400),
+    "negative seed": (make_request(make_body(seed=-1, temperature=1)), 200),
     "tiny temperature": (make_request(make_body(temperature=5e-324, top_p=0.5)), 200),
     "all of how to choose": (make_request(make_body(top_k=3, min_p=0.1, repetition_penalty=1.5, top_p=0)), 200),
     "infinity": (make_request(b'{"model":"tested","prompt":"a","temperature":1e999}'), 400),

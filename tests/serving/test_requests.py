@@ -19,7 +19,7 @@ def requests(load):
 @pytest.mark.parametrize(
     "said",
     [
-        *({"seed": seed} for seed in (-1, 1 << 63, 1 << 70, 1.5, "1", True)),
+        *({"seed": seed} for seed in (-(1 << 63) - 1, 1 << 63, 1 << 70, 1.5, "1", True)),
         *({"top_k": count} for count in (-2, 1.5, 1 << 40)),
         *({"min_p": share} for share in (-0.1, 1.1, "0")),
         *({"repetition_penalty": factor} for factor in (0, -1, 11, 1e308, float("inf"))),
@@ -37,6 +37,19 @@ def test_numbers_in_range_are_taken(requests):
     said = {"seed": (1 << 63) - 1, "top_k": -1, "min_p": 0.1, "repetition_penalty": 1.3}
     asked = requests.read_request(BODY | said, False, "m")
     assert (asked.seed, asked.top_k, asked.min_p, asked.repetition_penalty) == ((1 << 63) - 1, 0, 0.1, 1.3)
+
+
+@pytest.mark.parametrize("seed, drawn_by", [(-1, (1 << 63) - 1), (-(1 << 63), 0), (0, 0), (7, 7)])
+def test_seeds_are_those_of_openai_and_engines_get_none_below_0(requests, seed, drawn_by):
+    assert requests.read_request(BODY | {"seed": seed}, False, "m").seed == drawn_by
+
+
+def test_an_answer_may_come_back_as_it_was_given(requests):
+    """OpenAI's has `annotations` and vLLM's `tool_calls`, both of nothing."""
+    turns = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho", "refusal": None}]
+    turns[1] |= {"annotations": [], "tool_calls": [], "audio": None}
+    asked = requests.read_request({"model": "m", "messages": turns}, True, "m")
+    assert asked.messages[1] == {"role": "assistant", "content": "Ho"}
 
 
 @pytest.mark.parametrize(

@@ -177,7 +177,7 @@ REFUSED = [
     ({"stream_options": {"include_usage": True}}, 400, "set stream to true"),
     ({"mirostat": 1}, 400, "Unrecognized request argument supplied: mirostat"),
     ({"tau": 1, "mirostat": 1, "eta": 1}, 400, "Unrecognized request argument supplied: tau"),  # the first of them
-    ({"seed": -1}, 400, "seed: -1 is not between 0 and"),
+    ({"seed": 1 << 63}, 400, "is not between -9223372036854775808 and"),
     ({"messages": []}, 400, "messages"),
     ({"messages": [{"role": [], "content": "x"}]}, 400, "role"),
     ({"messages": [{"role": "tool", "content": "x"}]}, 400, "role"),

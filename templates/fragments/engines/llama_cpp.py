@@ -24,6 +24,8 @@ SLOT_TOKENS = 256
 """The context of a slot is a multiple of them."""
 ALWAYS = 1e6
 """Added to a logit, it makes its token the answer."""
+SEEDS = (1 << 32) - 1
+"""llama.cpp keeps 32 bits of a seed, and this one is its word for another seed each time."""
 LOOK_SECONDS = 0.01
 """While all slots read prompts, after so long it is seen who else came or went."""
 
@@ -192,4 +194,4 @@ def describe(prompt: list[int], sampling: Sampling) -> dict:
         "return_progress": True,  # an event for every part of a prompt: it can be cancelled there
         "cache_prompt": False,
     }
-    return request if sampling.seed is None else request | {"seed": sampling.seed}
+    return request if sampling.seed is None else request | {"seed": sampling.seed % SEEDS}

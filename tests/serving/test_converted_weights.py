@@ -108,6 +108,7 @@ leaf.convert_weights((), write, {{}})
         (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), 1 << 40),
         (RuntimeError("basic_ios::clear: iostream error"), 4096),
         (SystemExit("the builder could not write"), 0),
+        (RuntimeError("fwrite: No space left on device"), 1 << 40),
     ],
 )
 def test_a_full_disk_is_a_line_and_its_files_go(leaf, project, monkeypatch, error, free):
@@ -128,6 +129,7 @@ def test_a_full_disk_is_a_line_and_its_files_go(leaf, project, monkeypatch, erro
     [
         (OSError("141557760 requested and 5116 written"), 4),
         (SystemExit("the builder could not write"), 4),
+        (SystemExit("the builder could not write: OSError: [Errno 27] File too large"), -1),
         (OSError(errno.EFBIG, os.strerror(errno.EFBIG)), -1),
     ],
 )

@@ -113,16 +113,21 @@ def end_where_full(draft: Path) -> Generator[None]:
 def explain_unwritten(draft: Path, error: BaseException) -> str | None:
     """What the system did not take, and what to do. Libraries raise errors of their own, or lose its number: so the
     room that is left is looked at, and the longest file that was written beside how long one may be."""
-    refused, place = error if isinstance(error, OSError) else OSError(), draft.parent
     longest = max((path.stat().st_size for path in draft.rglob("*") if path.is_file()), default=0)
-    limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
-    if refused.errno == errno.EFBIG or longest >= limit != resource.RLIM_INFINITY:
+    limit, place = resource.getrlimit(resource.RLIMIT_FSIZE)[0], draft.parent
+    if is_of_system(error, errno.EFBIG) or longest >= limit != resource.RLIM_INFINITY:
         return f"{place} takes no files of that length: raise the limit (ulimit -f), or take another disk"
-    if refused.errno in (errno.ENOSPC, errno.EDQUOT) or shutil.disk_usage(place).free < LEAST_FREE:
+    if is_of_system(error, errno.ENOSPC, errno.EDQUOT) or shutil.disk_usage(place).free < LEAST_FREE:
         return f"{place} is full: make room"
-    if refused.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        return f"{refused.filename or place} cannot be written ({refused.strerror}): see whose it is"
+    if isinstance(error, OSError) and error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return f"{error.filename or place} cannot be written ({error.strerror}): see whose it is"
     return None
+
+
+def is_of_system(error: BaseException, *numbers: int) -> bool:
+    """Or repeats its words, as a builder in a process of its own does, which may have removed what it wrote."""
+    number = error.errno if isinstance(error, OSError) else None
+    return number in numbers or any(os.strerror(each) in str(error) for each in numbers)
 
 
 def fetch_model(config: dict, key: str, revision: str | None) -> Path:

@@ -5,6 +5,7 @@ import fcntl
 import hashlib
 import json
 import os
+import resource
 import shutil
 import sys
 from collections.abc import Callable, Generator
@@ -76,8 +77,11 @@ def write_once(
 def lock_folder(folder: Path) -> Generator[None]:
     """One process at a time writes weights there, the others wait. A process that this one starts has the lock too: it
     may write on where this one is killed."""
-    folder.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(folder, os.O_RDONLY)
+    except OSError as error:
+        sys.exit(f"{folder}: {error.strerror}; name another folder as serving.converted in config.yaml")
     os.set_inheritable(descriptor, True)
     try:
         try:
@@ -95,16 +99,35 @@ def lock_folder(folder: Path) -> Generator[None]:
 
 @contextmanager
 def end_where_full(draft: Path) -> Generator[None]:
-    """One line where the disk is full, whatever the library makes of that. What was written by then is removed."""
+    """One line where the system takes no more, whatever a library makes of that. What was written is removed."""
     try:
         yield
     except BaseException as error:
-        free = shutil.disk_usage(draft.parent).free
+        reason = explain_unwritten(draft, error) if isinstance(error, (Exception, SystemExit)) else None
         shutil.rmtree(draft, ignore_errors=True)
-        full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
-        if full or (isinstance(error, (Exception, SystemExit)) and free < LEAST_FREE):
-            sys.exit(f"{draft.parent} is full, and the engine's weights were not written: make room, and run again")
+        if reason:
+            sys.exit(f"the engine's weights were not written: {reason}, and run again")
         raise
+
+
+def explain_unwritten(draft: Path, error: BaseException) -> str | None:
+    """What the system did not take, and what to do. Libraries raise errors of their own, or lose its number: so the
+    room that is left is looked at, and the longest file that was written beside how long one may be."""
+    longest = max((path.stat().st_size for path in draft.rglob("*") if path.is_file()), default=0)
+    limit, place = resource.getrlimit(resource.RLIMIT_FSIZE)[0], draft.parent
+    if is_of_system(error, errno.EFBIG) or longest >= limit != resource.RLIM_INFINITY:
+        return f"{place} takes no files of that length: raise the limit (ulimit -f), or take another disk"
+    if is_of_system(error, errno.ENOSPC, errno.EDQUOT) or shutil.disk_usage(place).free < LEAST_FREE:
+        return f"{place} is full: make room"
+    if isinstance(error, OSError) and error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return f"{error.filename or place} cannot be written ({error.strerror}): see whose it is"
+    return None
+
+
+def is_of_system(error: BaseException, *numbers: int) -> bool:
+    """Or repeats its words, as a builder in a process of its own does, which may have removed what it wrote."""
+    number = error.errno if isinstance(error, OSError) else None
+    return number in numbers or any(os.strerror(each) in str(error) for each in numbers)
 
 
 def fetch_model(config: dict, key: str, revision: str | None) -> Path:

@@ -126,7 +126,7 @@ def read_request(body: dict, chat: bool, name: str) -> Asked:
         min_p=take_number(body, "min_p", 0, 1),
         repetition_penalty=take_number(body, "repetition_penalty", 1 / MOST_PENALTY, MOST_PENALTY),
         stops=read_stops(body.get("stop")),
-        seed=take_number(body, "seed", 0, SEEDS - 1, whole=True),
+        seed=read_seed(body),
         ends=not take(body, "ignore_eos", bool, "true or false"),
         stream=stream,
         include_usage=bool(take(options, "include_usage", bool, "true or false")),
@@ -182,6 +182,12 @@ def take_number(body: dict, field: str, least: float, most: float, whole: bool =
 def read_top_k(body: dict) -> int | None:
     count = take_number(body, "top_k", -1, 1 << 31, whole=True)
     return None if count is None else max(count, 0)  # -1 is vLLM's word for all
+
+
+def read_seed(body: dict) -> int | None:
+    """OpenAI's may be negative, and engines count from 0."""
+    seed = take_number(body, "seed", -SEEDS, SEEDS - 1, whole=True)
+    return None if seed is None else seed % SEEDS
 
 
 def take_text(value: Any, field: str) -> str:
@@ -244,7 +250,7 @@ def read_message(message: Any, field: str) -> dict:
     if not isinstance(role, str) or role not in ROLES:
         raise Refused(400, f"{field}.role: {show(role)} is none of {', '.join(ROLES)}", field=field)
     for extra, given in message.items():
-        if extra not in ("role", "content") and given is not None:
+        if extra not in ("role", "content") and given not in (None, []):  # an answer that comes back has such fields
             raise Refused(400, f"{field}.{extra[:100]} is not supported by this server: leave it out", field=field)
     content = message.get("content")
     parts = content if isinstance(content, list) else [{"type": "text", "text": content}]

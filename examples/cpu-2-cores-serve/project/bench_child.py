@@ -57,9 +57,11 @@ def start_baseline(here: Path, config: dict) -> Generator[Baseline]:
     python = here / CONVERTING if (here / CONVERTING).exists() else sys.executable
     command = [python, here / "bench_baseline.py", find_source(config, "model"), config.get("revision") or ""]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=here) as process:
+        asking = process.stdin
+        assert asking, "started with a pipe"
         try:
             yield Baseline(process)
         finally:
             process.kill()
             with suppress(BrokenPipeError):  # what it was asked as it ended
-                process.stdin.close()
+                asking.close()

@@ -204,7 +204,7 @@ def test_the_pruned_search_equals_plain_enumeration(of, gib, seed, most, limit):
     """Hundreds of small cases: random devices, memory, models, workloads, all but a few axes narrowed to few members, and parts
     with fewer devices and less memory whose branches were bounded for the whole."""
     space = draw_part(with_memory(of, gib), seed)
-    for part in (space, space.limited(most=most), space.limited(gib=limit)):
+    for part in (space, space.limited(most=most), space.limited(gib=limit), space.accepting(1).limited(most=most)):
         expected, best = enumerate_best(part), find_best(part)
         assert (best and best.key) == (expected and expected.key)
 
@@ -217,7 +217,7 @@ def test_every_counterfactual_is_the_best_plan_with_the_alternative(of, gib, see
     weighed = weigh_devices(space)
     if weighed is None:
         return
-    best, _ = weighed
+    space, best = weighed.space, weighed.best
     axis = Random(seed).choice([a for a in space.axes if len(space.open[a.name]) > 1] or space.axes)
     decision = next(d for d in explain_decisions(space, best) if d.axis == axis.name)
     told = {r.name: r for r in decision.rejected}
@@ -260,7 +260,7 @@ def test_more_devices_earn_their_place(of, gib, seed):
     weighed = weigh_devices(space)
     if weighed is None:
         return
-    best, shown = weighed
+    space, best, shown = weighed.space, weighed.best, weighed.counts
     each = [c for c in search_each_count(space, space.list_counts()).values() if c]
     assert best.standing == min(c.standing for c in each), "devices come before risks and resorts"
     for c in each:
@@ -323,7 +323,7 @@ def test_runners_up_differ_in_what_a_person_would_care_about(of, gib, seed):
     weighed = weigh_devices(space)
     if weighed is None:
         return
-    best = weighed[0]
+    space, best = weighed.space, weighed.best
     ranked = [best, *frontier.find_frontier(space, best)]
     assert len(ranked) <= 1 + frontier.RUNNERS_UP
     for a, b in combinations(ranked, 2):
@@ -406,10 +406,41 @@ def test_devices_that_bring_little_are_left_out():
     assert shown[plan.best.layout.devices] is plan.best
 
 
+def plan_big(batch, nodes, **more):
+    work = Workload(seq_len=2048, global_batch=batch, train="full", **more)
+    machine = parse_spec(f"{nodes}x8xh100-sxm-80gb")
+    of = make_case(machine, machine.accelerators, llama(), work)
+    return decide(of, cost(of))
+
+
+@pytest.mark.parametrize(("batch", "nodes", "least"), [(10_000, 1250, 2000), (960, 32, 240), (768, 24, 192)])
+def test_devices_that_a_batch_divides_over_are_counted(batch, nodes, least):
+    """A run on 1,250 nodes got two of them, because 10,000 sequences divide over no larger power of two."""
+    assert plan_big(batch, nodes).best.layout.devices >= least
+
+
+def test_devices_that_copies_leave_idle_are_worth_the_nearest_resort():
+    """Of 256 devices 5 were used, where pairs that divide each sequence use 200: the batch is the user's, and the note says so."""
+    plan = plan_big(500, 32)
+    pinned = plan_big(500, 32, pins=(("parallelism", "fsdp2"),))
+    assert plan.best.estimate.step_seconds < pinned.best.estimate.step_seconds / 10
+    told = " ".join(note.text for note in plan.notes if note.kind == "devices")
+    assert f"{pinned.best.layout.devices} (--pin parallelism=fsdp2)" in told
+    assert "a global batch of 512 would divide over all 256" in told
+    again = plan_big(500, 32, optimize_for="time")
+    assert again.best.estimate.step_seconds <= plan.best.estimate.step_seconds
+
+
+def test_nothing_is_resorted_to_where_all_devices_work():
+    plan = plan_big(512, 32)
+    assert plan.best.layout.devices == 256 and not plan.best.resort
+    assert not any("idle" in note.text for note in plan.notes)
+
+
 def test_processes_on_cpus_are_as_many_as_were_asked_for():
     """Two of four are no count that could be had, and none that "nothing divides"."""
     of = make_case(parse_spec("4xcpu:2"), (), llama(**SMALL), case(cpu_device(), llama(**SMALL)).workload)
-    _, counts = weigh_devices(open_space(of, cost(of)))
+    counts = weigh_devices(open_space(of, cost(of))).counts
     assert [count.count for count in counts] == [1, 4] and all(count.best for count in counts)
 
 

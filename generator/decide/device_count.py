@@ -16,6 +16,10 @@ MARGINAL_EFFICIENCY = 0.5
 """Added devices must do at least this share of the work per device of those already there: going from n to m devices, the
 speed-up must reach 1 + 0.5 (m/n - 1), which is 1.5 for twice as many. Below that, more than half of what an added device costs is
 spent on waiting for the others (ours: device-hours are paid for whether they compute or wait). `--optimize-for time` lifts it."""
+RESORT_GAIN = 2.0
+"""The nearest resort is taken, though something else fits, where it puts devices to work that would be idle, and makes a step at least
+so many times as fast (ours: a smoke run tells whether it works there, and idle devices are paid for). 500 sequences go to 5 of 256
+devices, or to 100 pairs that divide each sequence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,24 +31,81 @@ class DeviceCount:
     why_not: str = ""
 
 
-def weigh_devices(space: Space) -> tuple[Candidate, tuple[DeviceCount, ...]] | None:
-    """The best candidate on as many devices as earn their place, and what 1, 2, 4, … devices give; ``None`` if nothing fits."""
-    if wants_time(space):
-        best = find_best(space)
-        each = search_each_count(space, list_shown_counts(space, best)) if best else {}
-    else:
-        each = search_each_count(space, space.list_counts())
-        best = choose_within(space, [c for c in each.values() if c])
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Weighed:
+    """The best candidate on as many devices as earn their place, in ``space``, and what 1, 2, 4, … devices give. ``resorted_from``: the
+    best without the resorts that ``space`` accepts because devices are idle without them."""
+
+    space: Space
+    best: Candidate
+    counts: tuple[DeviceCount, ...]
+    resorted_from: Candidate | None = None
+
+
+def weigh_devices(space: Space) -> Weighed | None:
+    """How many devices a plan uses; ``None`` if nothing fits."""
+    best, each = choose_count(space)
     if best is None:
         return None
-    return best, tuple(describe_count(space, n, each.get(n)) for n in list_shown_counts(space, best))
+    chosen, chosen_of = resort_for_speed(space, best, each) or (best, each)
+    part = chosen_of.space
+    shown = list_shown_counts(part, chosen)
+    missing = [n for n in shown if n not in chosen_of.best]
+    found = chosen_of.best | search_each_count(part, missing)
+    return Weighed(
+        space=part,
+        best=chosen,
+        counts=tuple(describe_count(part, n, found[n]) for n in shown),
+        resorted_from=best if part is not space else None,
+    )
 
 
 def choose_candidate(space: Space) -> Candidate | None:
     """The best candidate on as many devices as earn their place; ``None`` if nothing fits."""
+    best, each = choose_count(space)
+    resorted = resort_for_speed(space, best, each) if best else None
+    return resorted[0] if resorted else best
+
+
+@dataclass(frozen=True, slots=True)
+class EachCount:
+    """The best of a space on each number of devices that was asked for."""
+
+    space: Space
+    best: dict[int, Candidate | None]
+
+    def list_fitting(self) -> list[Candidate]:
+        return [c for c in self.best.values() if c]
+
+
+def choose_count(space: Space) -> tuple[Candidate | None, EachCount]:
+    """The best candidate, ``None`` if nothing fits."""
     if wants_time(space):
-        return find_best(space)
-    return choose_within(space, [c for c in search_each_count(space, space.list_counts()).values() if c])
+        return find_best(space), EachCount(space, {})
+    each = EachCount(space, search_each_count(space, space.list_counts()))
+    return choose_within(space, each.list_fitting()), each
+
+
+def resort_for_speed(space: Space, best: Candidate, each: EachCount) -> tuple[Candidate, EachCount] | None:
+    """The best where the nearest resort is accepted, if it makes devices work that are idle without it, and is worth it (RESORT_GAIN)."""
+    if space.case.workload.mode == "infer" or best.layout.devices >= space.case.devices:
+        return None
+    if not each.best:
+        each = EachCount(space, search_each_count(space, list_shown_counts(space, best)))
+    farther = [c for c in each.list_fitting() if is_near_resort(c, best)]
+    if all(speed_up(best, c) < RESORT_GAIN for c in farther):
+        return None
+    chosen, chosen_of = choose_count(space.accepting(NEAR_RESORT))
+    gains = chosen and chosen.layout.devices > best.layout.devices and speed_up(best, chosen) >= RESORT_GAIN
+    return (chosen, chosen_of) if chosen and gains else None
+
+
+NEAR_RESORT = 1
+
+
+def is_near_resort(candidate: Candidate, best: Candidate) -> bool:
+    """Whether it can be emitted and risks no more than ``best``, and is a nearer resort than offloading and the like."""
+    return candidate.standing[:2] <= best.standing[:2] and best.resort < candidate.resort <= NEAR_RESORT
 
 
 AT_ANY_PRICE = ("time", "latency", "throughput")
@@ -67,7 +128,7 @@ def choose_within(space: Space, fitting: Sequence[Candidate]) -> Candidate | Non
         return choose_least_memory(space, soon or fitting)
     if soon:
         return min(soon, key=lambda c: (c.standing, c.layout.devices))
-    return choose_count(fitting)
+    return choose_earned(fitting)
 
 
 def choose_least_memory(space: Space, fitting: Sequence[Candidate]) -> Candidate | None:
@@ -88,7 +149,7 @@ def search_each_count(space: Space, counts: Iterable[int]) -> dict[int, Candidat
     return {count: find_best(space.limited(least=count, most=count)) for count in counts}
 
 
-def choose_count(fitting: Sequence[Candidate]) -> Candidate | None:
+def choose_earned(fitting: Sequence[Candidate]) -> Candidate | None:
     """Of the best candidates on each number of devices, the one with the most that earn their place.
 
     Devices come before resorts and risks: only what is planned, risked or resorted to as little as anywhere is compared.

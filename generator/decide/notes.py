@@ -16,7 +16,7 @@ from generator.cost.constants import NVME_BYTES_PER_S
 from generator.cost.device import find_coherent_link_rate
 from generator.cost.interval import was_generation_measured
 from generator.decide.candidates import Candidate
-from generator.decide.device_count import MARGINAL_EFFICIENCY, DeviceCount, speed_up
+from generator.decide.device_count import MARGINAL_EFFICIENCY, RESORT_GAIN, DeviceCount, speed_up
 from generator.decide.reasons import NOT_EMITTED, Decision
 from generator.decide.shortfall import explain_unpacked_experts
 from generator.decide.space import HEADROOM_SHARE
@@ -85,8 +85,34 @@ def explain_unused_devices(case: Case, best: Candidate, counts: tuple[DeviceCoun
     elif used == case.devices:
         why = "the others are of another kind"
     else:
-        why = why_not_more_devices(case, best, counts)
+        why = why_not_more_devices(case, best, counts) + advise_batch(case, best)
     return (Note(kind="devices", text=f"uses {used} of your {have} accelerators: {why}"),)
+
+
+NEAR_BATCH = 0.25
+"""what a batch may differ to be worth a word: more is another run"""
+
+
+def advise_batch(case: Case, best: Candidate) -> str:
+    """Which global batch would divide over all devices, where the one that was asked for does not and another is near it."""
+    batch, devices = case.workload.global_batch, case.devices
+    near = max(1, round(batch / devices)) * devices
+    if case.workload.mode == "infer" or not batch % devices or abs(near - batch) > NEAR_BATCH * batch:
+        return ""
+    return f"; a global batch of {near} would divide over all {devices}"
+
+
+def note_resort(case: Case, best: Candidate, plain: Candidate | None) -> tuple[Note, ...]:
+    """What is resorted to because devices would be idle without it: ``plain`` is the best without."""
+    if plain is None:
+        return ()
+    form, instead = (next(t for t in c.members if t.axis == "parallelism") for c in (best, plain))
+    text = (
+        f"{form.name} is taken only where nothing else fits, or makes a step at least {RESORT_GAIN:g} times as fast on devices that are "
+        f"idle without it: here {speed_up(plain, best):.1f} times as fast as {instead.name} on {plain.layout.devices} "
+        f"({case.workload.name_pin(instead.axis, instead.name)})"
+    )
+    return (Note(kind="devices", text=text),)
 
 
 def note_reduction(best: Candidate) -> tuple[Note, ...]:
@@ -271,7 +297,8 @@ def describe_gains(best: Candidate, more: Sequence[Candidate]) -> str:
 def name_last_resorts(case: Case, best: Candidate, more: Candidate) -> str:
     """What a plan with more devices risks, resorts to or cannot emit, and the chosen one does not."""
     new = [t for t in more.members if t not in best.members]
-    unlike = [t.id for t in new if t.explain_unemitted(case) or t.quality or t.rate_resort(case) > best.resort]
+    accepted = max(t.rate_resort(case) for t in best.members)
+    unlike = [t.id for t in new if t.explain_unemitted(case) or t.quality or t.rate_resort(case) > accepted]
     planned = f" ({NOT_EMITTED})" if more.standing[0] > best.standing[0] else ""
     return " and ".join(unlike) + planned
 

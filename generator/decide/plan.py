@@ -20,6 +20,7 @@ from generator.decide.notes import (
     note_full_memory,
     note_offload,
     note_reduction,
+    note_resort,
     note_router_loss,
     note_vain_allowances,
 )
@@ -95,7 +96,7 @@ def plan_space(space: Space) -> Plan | None:
     weighed = weigh_devices(space)
     if weighed is None:
         return None
-    case, (best, counts) = space.case, weighed
+    case, space, best, counts = space.case, weighed.space, weighed.best, weighed.counts
     runners_up, splits = find_frontier(space, best), tuple(cost_members(space, best.members, best.layout))
     written = tuple((t, t.edits(replace(case, layout=best.layout))) for t in best.members)
     decisions = explain_decisions(space, best)
@@ -110,6 +111,7 @@ def plan_space(space: Space) -> Plan | None:
         edits=merge_edits([(technique.id, edits) for technique, edits in written]),
         notes=(
             *explain_unused_devices(case, best, counts),
+            *note_resort(case, best, weighed.resorted_from),
             *note_reduction(best),
             *note_full_memory(case, best, splits, runners_up),
             *note_experts(best),

@@ -100,6 +100,8 @@ class Space:
     most_devices: float = math.inf
     most_gib: float = math.inf
     """a narrower limit than the device's own"""
+    accepted: int = 0
+    """how far a resort is none here"""
     memo: Memo = field(default_factory=Memo, repr=False)
     branches: dict[tuple, Any] = field(default_factory=dict, repr=False)
     """of a root: where ``search`` starts from, by decided techniques and layout; ``None`` for what cannot hold weights and states"""
@@ -140,8 +142,17 @@ class Space:
         """How far a resort it is here."""
         known = self.memo.resorts
         if technique not in known:
-            known[technique] = technique.rate_resort(self.case)
+            resort = technique.rate_resort(self.case)
+            known[technique] = resort if resort > self.accepted else 0
         return known[technique]
+
+    def accepting(self, resort: int) -> Space:
+        """The same, but that resorts up to ``resort`` are none. What is known of times and memory holds there too."""
+        root = self.root
+        memo = replace(root.memo, resorts={}, members={}, costed={}, best_splits={}, searches=0)
+        again = replace(root, accepted=resort, memo=memo)
+        bare = again.narrowed(self.open) if self is not root else again
+        return replace(bare, least_devices=self.least_devices, most_devices=self.most_devices, most_gib=self.most_gib)
 
     def conflict(self, a: Technique, b: Technique) -> str | None:
         """Why ``a`` and ``b`` cannot stand together."""

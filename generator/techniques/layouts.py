@@ -10,7 +10,8 @@ from generator.case.layout import Layout
 from generator.case.strategies import STRATEGIES
 
 FEW_NODES = 16
-"""Up to here every number of nodes is tried; above, only powers of two and the whole: what schedulers give."""
+"""Up to here every number of nodes is tried; above, powers of two and the whole, which schedulers give, and of each doubling the most
+that divide the global batch, with a device for each part of it or a node: 10,000 sequences are none of 128 devices, and 80 of 125."""
 STAGES = (2, 4, 8, 16, 32, 64)
 
 
@@ -72,18 +73,30 @@ def list_parts(count: int) -> tuple[int, ...]:
 
 
 @lru_cache(maxsize=64)
-def _list_groups(nodes: int, each: int) -> tuple[tuple[int, int], ...]:
+def _list_groups(nodes: int, each: int, batch: int) -> tuple[tuple[int, int], ...]:
     inside = [(1, n) for n in range(1, each + 1)]
-    powers = {1 << k for k in range(1, nodes.bit_length())} | {nodes}
-    counts = range(2, nodes + 1) if nodes <= FEW_NODES else sorted(powers)
-    return (*inside, *((n, each) for n in counts))
+    return (*inside, *((n, each) for n in list_node_counts(nodes, each, batch)))
+
+
+def list_node_counts(nodes: int, each: int, batch: int) -> list[int]:
+    """Numbers of nodes of ``each`` devices to try, from 2 on; ``batch`` is the global batch."""
+    if nodes <= FEW_NODES:
+        return list(range(2, nodes + 1))
+    most: dict[tuple[int, bool], int] = {}
+    for n in range(2, nodes + 1):
+        if batch % n == 0:  # ascending: what is kept is the most of each doubling
+            most[n.bit_length(), False] = n
+            if batch % (n * each) == 0:
+                most[n.bit_length(), True] = n
+    return sorted({*(1 << k for k in range(1, nodes.bit_length())), *most.values(), nodes})
 
 
 def list_device_groups(case: Case) -> tuple[tuple[int, int], ...]:
     """(nodes, devices in each): some of one node, or all of several. Processes on CPUs are as many as were asked for."""
     if case.on_cpu:
         return ((case.nodes, case.devices_per_node),)
-    return _list_groups(case.nodes, case.devices_per_node)
+    batch = case.workload.global_batch if case.workload.mode == "train" else 1  # nothing is divided in serving
+    return _list_groups(case.nodes, case.devices_per_node, batch)
 
 
 def divides_batch(case: Case, ways: int) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import replace
 from itertools import combinations, pairwise, product
@@ -20,7 +21,7 @@ from generator.case.workload import Workload, check_workload
 from generator.cost.links import list_rings
 from generator.decide import frontier, ladder
 from generator.decide.candidates import FULL_SHARE, NARROW_GAIN, PLAINNESS, build_execution, cost_members, split_batch
-from generator.decide.device_count import MARGINAL_EFFICIENCY, search_each_count, speed_up, weigh_devices
+from generator.decide.device_count import MARGINAL_EFFICIENCY, RESORT_GAIN, search_each_count, speed_up, weigh_devices
 from generator.decide.nearest import find_nearest
 from generator.decide.plan import decide
 from generator.decide.reasons import compare_seconds, explain_decisions, explain_rival
@@ -268,6 +269,8 @@ def test_more_devices_earn_their_place(of, gib, seed):
         if c.standing == best.standing and best.layout.devices / 2 <= c.layout.devices < best.layout.devices:
             assert speed_up(c, best) >= needed or not earns_at_all(each, c)
     assert best.layout.devices in [c.count for c in shown]
+    faster = find_best(space.accepting(LAST).limited(most=best.layout.devices))
+    assert best.execution.mode == "infer" or speed_up(best, faster) < RESORT_GAIN
     for c in shown:
         part = space.limited(least=c.count, most=c.count)
         assert (c.best and c.best.key) == ((again := find_best(part)) and again.key)
@@ -287,7 +290,8 @@ def test_a_last_resort_is_not_turned_down_for_its_devices():
         for seconds, devices, resort in ((1.74, 16, 0), (0.6, 32, 1))
     )
     assert (
-        explain_rival(None, chosen, resort) == "2.9 times as fast, ±0.0 GiB: taken only where nothing fits without it"
+        explain_rival(None, chosen, resort)
+        == "2.9 times as fast, ±0.0 GiB: a last resort, taken where nothing else fits or it is 2 times as fast"
     )
 
 
@@ -425,10 +429,22 @@ def test_devices_that_copies_leave_idle_are_worth_the_nearest_resort():
     pinned = plan_big(500, 32, pins=(("parallelism", "fsdp2"),))
     assert plan.best.estimate.step_seconds < pinned.best.estimate.step_seconds / 10
     told = " ".join(note.text for note in plan.notes if note.kind == "devices")
-    assert f"{pinned.best.layout.devices} (--pin parallelism=fsdp2)" in told
+    assert f"on {pinned.best.layout.devices} devices (--pin parallelism=fsdp2)" in told
     assert "a global batch of 512 would divide over all 256" in told
     again = plan_big(500, 32, optimize_for="time")
     assert again.best.estimate.step_seconds <= plan.best.estimate.step_seconds
+
+
+def test_boards_without_links_do_not_gather_what_a_pipeline_leaves_in_place():
+    """Eight RTX 4090 gathered a mixture's weights for each sequence, though a pipeline's step takes a third of that."""
+    sizes = json.loads((Path(__file__).parents[1] / "examples/models/qwen3-30b-a3b.json").read_text(encoding="utf-8"))
+    machine = parse_spec("8xrtx-4090")
+    work = Workload(seq_len=2048, global_batch=32, train="lora", lora_rank=16)
+    of = make_case(machine, machine.accelerators, describe(sizes, "qwen3-30b-a3b"), work)
+    plan = decide(of, cost(of))
+    plain = replace(of, workload=replace(work, pins=(("parallelism", "fsdp2"),)))
+    assert speed_up(decide(plain, cost(plain)).best, plan.best) >= RESORT_GAIN
+    assert any("parallelism=pipeline is a last resort, taken because" in note.text for note in plan.notes)
 
 
 def test_nothing_is_resorted_to_where_all_devices_work():

@@ -10,16 +10,17 @@ from generator.decide.frontier import find_frontier
 from generator.decide.nearest import find_nearest
 from generator.decide.search import find_best
 from generator.decide.shortfall import describe_shortfall
-from generator.decide.space import Space
+from generator.decide.space import LAST, Space
 
 MARGINAL_EFFICIENCY = 0.5
 """Added devices must do at least this share of the work per device of those already there: going from n to m devices, the
 speed-up must reach 1 + 0.5 (m/n - 1), which is 1.5 for twice as many. Below that, more than half of what an added device costs is
 spent on waiting for the others (ours: device-hours are paid for whether they compute or wait). `--optimize-for time` lifts it."""
 RESORT_GAIN = 2.0
-"""The nearest resort is taken, though something else fits, where it puts devices to work that would be idle, and makes a step at least
-so many times as fast (ours: a smoke run tells whether it works there, and idle devices are paid for). 500 sequences go to 5 of 256
-devices, or to 100 pairs that divide each sequence."""
+"""What is a last resort is taken, though something else fits, where a step is at least so many times as fast with it, or costs as many
+times less device time and is no slower (ours: more than an estimate of it is off, and a smoke run tells whether it works there). 500
+sequences go to 5 of 256 devices, or to 100 pairs that divide each sequence; four boards without links gather a mixture's weights for one
+sequence at a time, or one board reads them from the host for four."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +35,7 @@ class DeviceCount:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Weighed:
     """The best candidate on as many devices as earn their place, in ``space``, and what 1, 2, 4, … devices give. ``resorted_from``: the
-    best without the resorts that ``space`` accepts because devices are idle without them."""
+    best without the resorts that ``space`` accepts because a step is slow without them."""
 
     space: Space
     best: Candidate
@@ -44,27 +45,25 @@ class Weighed:
 
 def weigh_devices(space: Space) -> Weighed | None:
     """How many devices a plan uses; ``None`` if nothing fits."""
-    best, each = choose_count(space)
-    if best is None:
+    plain, each = choose_count(space)
+    if plain is None:
         return None
-    chosen, chosen_of = resort_for_speed(space, best, each) or (best, each)
-    part = chosen_of.space
-    shown = list_shown_counts(part, chosen)
-    missing = [n for n in shown if n not in chosen_of.best]
-    found = chosen_of.best | search_each_count(part, missing)
+    best, each = resort_for_speed(plain, each)
+    part = each.space
+    shown = list_shown_counts(part, best)
+    by_count = each.best | search_each_count(part, [n for n in shown if n not in each.best])
     return Weighed(
         space=part,
-        best=chosen,
-        counts=tuple(describe_count(part, n, found[n]) for n in shown),
-        resorted_from=best if part is not space else None,
+        best=best,
+        counts=tuple(describe_count(part, n, by_count[n]) for n in shown),
+        resorted_from=plain if part is not space else None,
     )
 
 
 def choose_candidate(space: Space) -> Candidate | None:
     """The best candidate on as many devices as earn their place; ``None`` if nothing fits."""
     best, each = choose_count(space)
-    resorted = resort_for_speed(space, best, each) if best else None
-    return resorted[0] if resorted else best
+    return resort_for_speed(best, each)[0] if best else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,26 +85,50 @@ def choose_count(space: Space) -> tuple[Candidate | None, EachCount]:
     return choose_within(space, each.list_fitting()), each
 
 
-def resort_for_speed(space: Space, best: Candidate, each: EachCount) -> tuple[Candidate, EachCount] | None:
-    """The best where the nearest resort is accepted, if it makes devices work that are idle without it, and is worth it (RESORT_GAIN)."""
-    if space.case.workload.mode == "infer" or best.layout.devices >= space.case.devices:
-        return None
-    if not each.best:
-        each = EachCount(space, search_each_count(space, list_shown_counts(space, best)))
-    farther = [c for c in each.list_fitting() if is_near_resort(c, best)]
-    if all(speed_up(best, c) < RESORT_GAIN for c in farther):
-        return None
-    chosen, chosen_of = choose_count(space.accepting(NEAR_RESORT))
-    gains = chosen and chosen.layout.devices > best.layout.devices and speed_up(best, chosen) >= RESORT_GAIN
-    return (chosen, chosen_of) if chosen and gains else None
+def resort_for_speed(best: Candidate, each: EachCount) -> tuple[Candidate, EachCount]:
+    """The best where farther resorts are accepted, if a step is so much faster with them (RESORT_GAIN), on devices that are idle without
+    them or on those that are not; else ``best``."""
+    workload = each.space.case.workload
+    if workload.mode == "infer" or workload.optimize_for == "memory":
+        return best, each
+    while accepted := find_worthy_resort(best, each):
+        part = each.space.accepting(accepted)
+        chosen, chosen_of = choose_count(part)
+        if chosen is None or not is_worth_resort(best, chosen):  # its devices may not earn their place
+            chosen = find_best(part.limited(most=best.layout.devices))
+        if chosen is None or not is_worth_resort(best, chosen):
+            break
+        best, each = chosen, chosen_of
+    return best, each
 
 
-NEAR_RESORT = 1
+def find_worthy_resort(best: Candidate, each: EachCount) -> int:
+    """The farthest resort that a much faster step takes, beyond those that are accepted; 0 if there is none."""
+    space, used = each.space, best.layout.devices
+    anyhow, rest = space.accepting(LAST), []
+    if used < space.case.devices:
+        shown = each.best or search_each_count(space, list_shown_counts(space, best))
+        rest = [find_best(anyhow.limited(least=used + 1)), *(c for count, c in shown.items() if count > used)]
+    others = [c for c in (find_best(anyhow.limited(most=used)), *rest) if c and risks_as_little(c, best)]
+    farthest = max((find_resort(space, c) for c in others if speed_up(best, c) >= RESORT_GAIN), default=0)
+    return farthest if farthest > max(space.accepted, best.resort) else 0
 
 
-def is_near_resort(candidate: Candidate, best: Candidate) -> bool:
-    """Whether it can be emitted and risks no more than ``best``, and is a nearer resort than offloading and the like."""
-    return candidate.standing[:2] <= best.standing[:2] and best.resort < candidate.resort <= NEAR_RESORT
+def find_resort(space: Space, candidate: Candidate) -> int:
+    """How far a resort it is, whatever is accepted."""
+    return max(t.rate_resort(space.case) for t in candidate.members)
+
+
+def risks_as_little(candidate: Candidate, best: Candidate) -> bool:
+    """Whether it can be emitted as ``best`` can, and risks no more."""
+    return candidate.standing[:2] <= best.standing[:2]
+
+
+def is_worth_resort(best: Candidate, farther: Candidate) -> bool:
+    """Whether it is so much faster, or as much cheaper and no slower."""
+    gain = speed_up(best, farther)
+    fewer = max(1.0, best.layout.devices / farther.layout.devices)
+    return risks_as_little(farther, best) and gain >= 1 and gain * fewer >= RESORT_GAIN
 
 
 AT_ANY_PRICE = ("time", "latency", "throughput")

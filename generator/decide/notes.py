@@ -16,7 +16,7 @@ from generator.cost.constants import NVME_BYTES_PER_S
 from generator.cost.device import find_coherent_link_rate
 from generator.cost.interval import was_generation_measured
 from generator.decide.candidates import Candidate
-from generator.decide.device_count import MARGINAL_EFFICIENCY, RESORT_GAIN, DeviceCount, speed_up
+from generator.decide.device_count import MARGINAL_EFFICIENCY, DeviceCount, speed_up
 from generator.decide.reasons import NOT_EMITTED, Decision
 from generator.decide.shortfall import explain_unpacked_experts
 from generator.decide.space import HEADROOM_SHARE
@@ -103,14 +103,16 @@ def advise_batch(case: Case, best: Candidate) -> str:
 
 
 def note_resort(case: Case, best: Candidate, plain: Candidate | None) -> tuple[Note, ...]:
-    """What is resorted to because devices would be idle without it: ``plain`` is the best without."""
+    """What is resorted to because a step is slow without it: ``plain`` is the best without."""
     if plain is None:
         return ()
-    form, instead = (next(t for t in c.members if t.axis == "parallelism") for c in (best, plain))
+    resorts = [t for t in best.members if t.rate_resort(case) and t not in plain.members]
+    instead = [t for t in plain.members if t.axis in [resort.axis for resort in resorts]]
+    pins = " ".join(case.workload.name_pin(t.axis, t.name) for t in instead)
+    devices = f"{plain.layout.devices} device{'s' if plain.layout.devices > 1 else ''}"
     text = (
-        f"{form.name} is taken only where nothing else fits, or makes a step at least {RESORT_GAIN:g} times as fast on devices that are "
-        f"idle without it: here {speed_up(plain, best):.1f} times as fast as {instead.name} on {plain.layout.devices} "
-        f"({case.workload.name_pin(instead.axis, instead.name)})"
+        f"{' and '.join(t.id for t in resorts)} {'are last resorts' if len(resorts) > 1 else 'is a last resort'}, taken because a step is "
+        f"{speed_up(plain, best):.1f} times as fast as with {' and '.join(t.id for t in instead)} on {devices} ({pins})"
     )
     return (Note(kind="devices", text=text),)
 

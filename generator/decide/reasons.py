@@ -8,7 +8,7 @@ from operator import itemgetter
 
 from generator.cost.estimate import Estimate
 from generator.decide.candidates import FULL_SHARE, LARGER_IS_FASTER, PLAINNESS, Candidate, cost_members, rate_fullness
-from generator.decide.device_count import MARGINAL_EFFICIENCY, wants_time
+from generator.decide.device_count import MARGINAL_EFFICIENCY, RESORT_GAIN, wants_time
 from generator.decide.nearest import find_nearest
 from generator.decide.search import find_best
 from generator.decide.shortfall import describe_shortfall
@@ -175,7 +175,7 @@ def explain_rival(space: Space, best: Candidate, rival: Candidate) -> str:
     if risks or planned or theirs >= ours:
         return memory + risks + planned
     if rival.standing > best.standing:  # however much its devices would do
-        return f"{memory}: taken only where nothing fits without it"
+        return f"{memory}: a last resort, taken where nothing else fits or it is {RESORT_GAIN:g} times as fast"
     if rival.layout.devices > best.layout.devices:
         return f"{memory}, but the added devices would do less than {MARGINAL_EFFICIENCY:.0%} of their share"
     return speed + explain_slower_choice(space, best, rival)

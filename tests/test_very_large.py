@@ -97,13 +97,13 @@ def test_a_plan_for_thousands_of_gpus_takes_seconds(model, nodes):
 
 
 def test_deepseek_v3_is_divided_by_experts_unasked():
-    """The report's form, experts over nodes within stages, is none of ours. Experts over 32 nodes of 8, all else in shards, is;
-    ZeRO-3 alone takes six times as long. Each process reads its part of the random weights: 2.5 TiB lie on no host."""
+    """The report's form, experts over nodes within stages, is none of ours. Experts over 16 nodes of 8, all else in shards, is;
+    ZeRO-3 alone takes three times as long. Each process reads its part of the random weights: 2.5 TiB lie on no host."""
     planned, document, seconds = plan("256x8xh800-sxm-80gb", DEEPSEEK, 4096, 15360)
     layout = document.layout
-    assert document.choice["parallelism"] == "expert-fsdp2" and layout.ep == 256 and layout.shard == layout.devices
+    assert document.choice["parallelism"] == "expert-fsdp2" and layout.ep == 128 and layout.shard == layout.devices
     zero3 = plan("256x8xh800-sxm-80gb", DEEPSEEK, 4096, 15360, "zero3")[1]
-    assert zero3.estimate.step_seconds > 4 * document.estimate.step_seconds
+    assert zero3.estimate.step_seconds > 2.5 * document.estimate.step_seconds
     check_emittable(planned)
     assert seconds < MOST_SECONDS
 

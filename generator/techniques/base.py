@@ -54,8 +54,8 @@ class Technique:
     it is never chosen unasked, ``--allow`` or ``--pin`` (it is another algorithm, or another result). ``compiles``: it needs a C++ compiler at
     run time. ``scheduler``: the ``lr_scheduler_type`` without which it does not work, "" where any will do. ``adds``:
     settings, files and libraries that it brings into the project: each must earn 1 % of a step.
-    ``last_resort``: above 0, taken only where nothing of a lower one fits, whatever the cost model hopes for (the
-    guides' rule for DeepSpeed, 1, and offloading, 2). ``accumulates``: False where the gradients of a backward pass
+    ``last_resort``: above 0, taken only where nothing of a lower one fits (the guides' rule for DeepSpeed, 1, and
+    offloading, 2), or a step is several times as fast (``decide.device_count.RESORT_GAIN``). ``accumulates``: False where the gradients of a backward pass
     do not outlive it, so that a micro-batch must be the whole batch. ``explain_unemitted`` says why
     it is planned and priced in a case, and no project can be made of it yet.
 

@@ -423,10 +423,26 @@ def test_a_conversation_that_the_template_refuses_ends_the_run_or_is_left_out(tm
     tokenizer = AutoTokenizer.from_pretrained(model)
     tokenizer.chat_template = "{% if ' 3' in messages[0]['content'] %}{{ raise_exception('no 3') }}{% endif %}" + CHATML
     examples = data.load_examples(config)
-    with pytest.raises(SystemExit, match=r"example 4: the chat template refuses user assistant: .*no 3"):
+    with pytest.raises(
+        SystemExit, match=r"example 4: the chat template refuses user assistant: .*no 3.*\(user: '.* 3'\)"
+    ):
         data.tokenize_examples(examples, tokenizer, 128, "assistant")
     assert len(data.tokenize_examples(examples, tokenizer, 128, "assistant", skip_bad=True)) == 4
     assert "1 examples cannot be written as the model reads them" in capsys.readouterr().out
+
+
+def test_what_leaves_no_trainable_token_is_said(tmp_path, model, load_data):
+    """Rows whose every turn has weight 0 were told that no answer begins within the length."""
+    from transformers import AutoTokenizer
+
+    project = render_project(tmp_path, model, "messages.jsonl")
+    data, config = load_data(project), yaml.safe_load((project / "config.yaml").read_text())
+    write_rows(tmp_path / "messages.jsonl", [{"messages": [PAIR[0], {**PAIR[1], "weight": 0}]}] * 5)
+    examples, tokenizer = data.load_examples(config), AutoTokenizer.from_pretrained(model)
+    with pytest.raises(SystemExit, match="the rows, or the chat template, leave every turn of the assistant out"):
+        data.tokenize_examples(examples, tokenizer, 128, "assistant")
+    with pytest.raises(SystemExit, match="in no example does the answer begin within 4 tokens"):
+        data.tokenize_examples(examples, tokenizer, 4, "assistant")
 
 
 FOLDERS = {
@@ -632,6 +648,39 @@ def test_parts_of_a_turn_that_are_to_be_learned_are_refused():
     turns = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "words", "train_detail": marked}]
     with pytest.raises(ValueError, match="'train_detail' marks parts of a turn"):
         load_make_example("messages")({"m": turns}, {"messages": "m"})
+
+
+def read_turns(*turns: dict) -> list[dict]:
+    return load_make_example("messages")({"m": list(turns)}, {"messages": "m"})["messages"]
+
+
+def test_a_call_is_read_in_each_way_that_people_write_it():
+    """function_call beside words was left out in silence: the result of a call that nobody made was learned from."""
+    function = {"name": "add", "arguments": '{"a": 1}'}
+    ways = [
+        {"tool_calls": [{"type": "function", "function": function}]},
+        {"tool_calls": json.dumps([{"type": "function", "function": function}])},
+        {"function_call": function, "tool_calls": None},
+        {"tool_calls": [function], "function_call": {"name": None, "arguments": None}},  # a row of Parquet
+    ]
+    made = [read_turns({"role": "assistant", "content": "See.", **way})[0] for way in ways]
+    assert made == made[:1] * 4 and '"name": "add", "arguments": {"a": 1}' in made[0]["further"]
+    assert read_turns({"role": "assistant", "content": "See.", "function_call": {"name": None}})[0]["further"] is None
+
+
+@pytest.mark.parametrize(
+    ("turn", "words"),
+    [
+        ({"content": None}, "turn 2 of 'm': no usable text in column 'content' of role, content: it is empty"),
+        ({"content": {"a": 1}}, "turn 2 of 'm': .*: it is dict"),
+        ({"content": "", "tool_calls": '{"a": 1}'}, "turn 2 of 'm': tool calls that are no list but dict"),
+        ({"content": "", "tool_calls": "[add"}, "turn 2 of 'm': tool calls: not JSON"),
+        ({"content": "see", "images": ["a.png"]}, "turn 2 of 'm': a turn with 'images', and texts alone are read"),
+    ],
+)
+def test_a_turn_that_cannot_be_read_is_named(turn, words):
+    with pytest.raises(ValueError, match=words):
+        read_turns({"role": "user", "content": "Q?", "images": []}, {"role": "assistant", **turn})
 
 
 def test_the_columns_that_a_message_names_have_no_power_over_a_terminal():

@@ -254,6 +254,19 @@ def test_answers_that_all_begin_behind_the_length_are_refused(tmp_path, model):
     assert note_late_answers(read_work(replace(request, seq_len=first + 40))) is None
 
 
+def test_a_turn_that_is_not_learned_is_no_share_of_what_is(tmp_path, model):
+    """The answer that begins first is the first that is learned from."""
+    shares = []
+    for weight in (1, 0):
+        given = write_answers(tmp_path / f"{weight}.jsonl", (5,) * 40)
+        rows = [json.loads(line)["messages"] for line in Path(given).read_text(encoding="utf-8").splitlines()]
+        rows = [[*row[:1], {**row[1], "weight": weight}, *row[:1], {**row[1], "content": "station"}] for row in rows]
+        Path(given).write_text("".join(json.dumps({"messages": row}) + "\n" for row in rows))
+        data = read_work(Request(model=str(model), data=given, task="sft", offline=True)).data
+        shares.append((data.answer_share, data.answer_starts[0]))
+    assert shares[1][0] < shares[0][0] and shares[1][1] > shares[0][1]
+
+
 CALL = {"content": "", "tool_calls": [{"type": "function", "function": {"name": "look_up", "arguments": {}}}]}
 NAMED = {"content": "", "tool_calls": [{"type": "function", "function": {"name": "train", "arguments": {}}}]}
 """A word that the question has too."""

@@ -100,8 +100,8 @@ def render_examples(
 
 
 def list_answers(turns: list[dict[str, Any]]) -> tuple[str, ...]:
-    """What the assistant says."""
-    return tuple(turn["content"] for turn in turns if turn["role"] == "assistant")
+    """What the assistant says, as far as it is learned from."""
+    return tuple(turn["content"] for turn in turns if turn["role"] == "assistant" and turn.get("weight") != 0)
 
 
 def make_plain_template(counter: TokenCounter, specials: dict[str, str]) -> dict[str, str]:
@@ -133,7 +133,7 @@ def count_examples(data: DataSource, counter: TokenCounter, written: list[Writte
     counted = replace(data, length_source=words, lengths_counted=known, lengths_exact=exact)
     if learned_alone and form != "text":
         answers = [answer for *_, spoken in written for answer in spoken]
-        asked = [text[: max(0, text.find(spoken[0]))] if spoken else "" for _, text, spoken in written]
+        asked = [text[: max(0, text.find(spoken[0]))] if spoken else text for _, text, spoken in written]
         parts = counter.count([*answers, *asked], special=False)
         learned = sum(parts[: len(answers)]) + len(answers)  # the end of each, too
         counted = replace(

@@ -211,6 +211,17 @@ def test_a_template_that_writes_one_of_two_calls_is_refused(tokenize):
     assert '"a": 5' in drawn and left_out == 0
 
 
+@pytest.mark.parametrize(
+    ("role", "remedy"), [("developer", "call it system, or train"), ("system", "write its words into the turn of user")]
+)
+def test_what_to_do_about_a_turn_that_a_template_leaves_out_is_said(load, role, remedy):
+    load("fields")
+    leaf = load_labels(load, "messages")
+    given = [{"role": role, "content": "Be brief."}, *TURNS[:2]]
+    with pytest.raises(ValueError, match=f"leaves out the turn of {role}: {remedy}"):
+        leaf.check_rendered(given, {"tools": None}, "Q1? A one.", None)
+
+
 def test_a_template_that_takes_arguments_as_a_text_alone_gets_one(load, tokenize):
     """DeepSeek V3's joins them to texts: what OpenAI's form has as a string was refused."""
     drawn, left_out = tokenize("deepseekv3", WITH_TOOL, tools=TOOLS)

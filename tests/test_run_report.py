@@ -48,6 +48,11 @@ def test_evaluations_confusion_and_answers(tmp_path):
     assert "<script>" not in text and "perplexity" not in text
 
 
+def test_mistakes_of_many_labels(tmp_path):
+    text = write_page(tmp_path, **EVALUATED | {"mistakes": [{"label": "<i>", "answer": "b", "count": 3}]})
+    assert "<td>&lt;i&gt;</td><td>b</td>" in text and "was taken for</th><th>times" in text
+
+
 def test_nothing_held_out(tmp_path):
     text = write_page(tmp_path)
     assert "Nothing was held out." in text and "<th>after</th>" not in text

@@ -66,6 +66,16 @@ class Confusion(BaseModel):
         return self
 
 
+class Mistake(BaseModel):
+    """How often rows of ``label`` were taken for ``answer``: of many labels, whose table nobody could read."""
+
+    model_config = ConfigDict(frozen=True)
+
+    label: str
+    answer: str
+    count: Count
+
+
 class Answer(BaseModel):
     """To a held-out prompt; ``before`` is ``None`` where training had begun already."""
 
@@ -97,6 +107,7 @@ class RunFigures(Figures):
     eval_rows: Count | None = None
     kept_step: Count | None = None
     confusion: Confusion | None = None
+    mistakes: list[Mistake] = []
     answers: list[Answer] = []
     resumed_from: Count
     finished_step: Count

@@ -66,7 +66,7 @@ def draw_run(run: RunFigures) -> str:
     losses = draw_losses(run.losses)
     if not run.evaluations:
         return f"{losses}<p>Nothing was held out.</p>\n"
-    return losses + draw_evaluations(run) + draw_confusion(run) + draw_answers(run)
+    return losses + draw_evaluations(run) + draw_confusion(run) + draw_mistakes(run) + draw_answers(run)
 
 
 def draw_evaluations(run: RunFigures) -> str:
@@ -96,6 +96,16 @@ def draw_confusion(run: RunFigures) -> str:
         for name, counts in zip(names, run.confusion.counts, strict=True)
     )
     return f"<table>\n<tr><th>is \\ was taken for</th>{head}</tr>\n{lines}</table>\n"
+
+
+def draw_mistakes(run: RunFigures) -> str:
+    if not run.mistakes:
+        return ""
+    rows = "".join(
+        f'<tr><td>{escape(m.label)}</td><td>{escape(m.answer)}</td><td class="number">{m.count}</td></tr>\n'
+        for m in run.mistakes
+    )
+    return f"<table>\n<tr><th>is</th><th>was taken for</th><th>times</th></tr>\n{rows}</table>\n"
 
 
 def draw_answers(run: RunFigures) -> str:

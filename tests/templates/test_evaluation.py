@@ -328,7 +328,26 @@ def test_class_metrics_are_those_of_their_definitions():
     metrics = load_leaf("class_metrics").ClassMetrics(["a", "b", "never"])
     values = metrics(Values(label_ids=np.array([0, 0, 0, 1, -100]), predictions=np.array([0, 0, 1, 1, 2])))
     assert values == {"accuracy": 0.75, "macro_f1": pytest.approx((0.8 + 2 / 3) / 2)}
-    assert metrics.confusion == {"labels": ["a", "b", "never"], "counts": [[2, 1, 0], [0, 1, 0], [0, 0, 0]]}
+    table = {"labels": ["a", "b", "never"], "counts": [[2, 1, 0], [0, 1, 0], [0, 0, 0]]}
+    assert metrics.mistakes == {"confusion": table}
+
+
+def test_of_many_labels_the_mistakes_are_listed():
+    """A table of 3,000 labels made run.json 99 MB, which `perfgen report` does not read."""
+    import numpy as np
+
+    names = [f"class {number}" for number in range(100_000)]
+    metrics = load_leaf("class_metrics").ClassMetrics(names)
+    values = metrics(Values(label_ids=np.array([7, 7, 7, 99_999]), predictions=np.array([8, 7, 8, 0])))
+    assert values == {"accuracy": 0.25, "macro_f1": pytest.approx(0.5 / 4)}
+    assert metrics.mistakes["mistakes"] == [
+        {"label": "class 7", "answer": "class 8", "count": 2},
+        {"label": "class 99999", "answer": "class 0", "count": 1},
+    ]
+    metrics(Values(label_ids=np.zeros(500, int), predictions=np.arange(500)))
+    assert len(metrics.mistakes["mistakes"]) == 100
+    metrics(Values(label_ids=np.array([1]), predictions=np.array([1])))
+    assert metrics.mistakes == {"mistakes": []}
 
 
 # ---- flags: every name of TrainingArguments

@@ -234,9 +234,6 @@ MIXER_GRADIENTS = state_by_key(
 )
 
 # --- memory: the loss ------------------------------------------------------------------------------------------------
-SMALL_HEAD = Constant(
-    1024, "outputs", ASSUMED, "fewer outputs are a classifier's, one row a sequence; more are a vocabulary's"
-)
 CHUNK_TOKENS = Constant(
     1024, "rows of logits at a time", COUNTED, "the emitted chunk_loss (templates/fragments/chunked_loss.py)"
 )

@@ -21,9 +21,10 @@ def compute_loss_bytes(
     gradient of the logits, all float32. The final norm's input and output are alive in both.
     """
     final = compute_final_norm_bytes(shape, run, tokens, residual, compute)
-    if is_classifier(shape):  # one row of logits a sequence is nothing: what counts is the last block as it runs
+    if shape.classifies:  # the loss of one row a sequence is nothing: what counts is the last block as it runs
         widest = (4.0 if shape.gated else 2.0) * shape.ffn_active + 2 * shape.hidden
-        return final if backward else final + tokens * compute * widest
+        scored = count_scored(shape, tokens) * shape.head_outputs
+        return final + (scored * compute if backward else max(tokens * widest, scored) * compute)
     if run.loss_kernel != "plain":
         return final + compute_partial_loss_bytes(shape, run, tokens, residual, compute)
     capped = compute if shape.capped_logits else 0.0  # tanh keeps its output
@@ -39,8 +40,11 @@ def divides_logits(run: Execution) -> bool:
     return run.own_loop and run.tp > 1
 
 
-def is_classifier(shape: Shape) -> bool:
-    return shape.head_outputs < c.SMALL_HEAD
+def count_scored(shape: Shape, tokens: float) -> float:
+    """Tokens of which the output layer makes logits. An encoder's classifier reads one of each sequence, which is next to none; a
+    decoder's makes those of all, takes the last one's, and has their gradient, mostly zeros, in the backward pass (transformers 5.23,
+    modeling_layers.py, GenericForSequenceClassification)."""
+    return 0.0 if shape.classifies and shape.encoder else tokens
 
 
 def compute_final_norm_bytes(shape: Shape, run: Execution, tokens: float, residual: float, compute: float) -> float:

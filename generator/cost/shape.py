@@ -77,6 +77,8 @@ class Shape:
     """parameters of the input embedding (positions included)"""
     head: int
     """parameters of the output layer, 0 where it is tied or absent"""
+    classifies: bool
+    """its outputs are labels, of which a sequence has one row"""
     head_params: int
     """parameters of the output layer, tied or not; 0 where no logits of the vocabulary's width are made"""
     head_outputs: int
@@ -156,8 +158,9 @@ def build_shape(spec: ModelSpec, task: str, num_labels: int, *, served: bool = F
     vocab_params = spec.vocab * spec.hidden
     embedding = min(vocab_params, spec.params)
     has_head = not spec.tied_embeddings and not encoder
-    head = 0 if not has_head else (num_labels * spec.hidden if classify else vocab_params)
-    params = spec.params - (vocab_params - head if has_head and classify else 0)
+    replaced = vocab_params if has_head else 0
+    head = num_labels * spec.hidden if classify else replaced
+    params = spec.params + (head - replaced)
     expert_ffn = spec.expert_ffn or spec.ffn
     expert_inputs = find_expert_inputs(spec, expert_ffn, moe)
     experts = float((3 if spec.gated else 2) * expert_inputs * expert_ffn * spec.experts * moe)
@@ -193,6 +196,7 @@ def build_shape(spec: ModelSpec, task: str, num_labels: int, *, served: bool = F
         stored_bytes=spec.stored_bytes,
         embedding=embedding,
         head=head,
+        classifies=classify,
         head_params=head or (0 if classify else vocab_params),
         head_outputs=num_labels if classify else spec.vocab,
         block_params=max(params - embedding - head, 0) / max(spec.layers, 1),

@@ -222,7 +222,8 @@ def count_trained_params(shape: Shape, run: Execution) -> float:
     if run.train == "full":
         return float(shape.params)
     made = count_lora_params(shape, run.lora_targets, run.lora_rank, expert_loop=run.expert_loop)
-    return made + count_magnitudes(shape, run)
+    # PEFT trains a copy of a new head (modules_to_save), beside the one that it keeps
+    return made + count_magnitudes(shape, run) + (shape.head if shape.classifies else 0)
 
 
 def compute_weights(shape: Shape, run: Execution, each: ParameterBytes, trained: float) -> float:

@@ -26,7 +26,7 @@ from generator.cost.comm import (
 from generator.cost.deepspeed import count_host_traffic
 from generator.cost.device import Rates
 from generator.cost.execution import BYTES, CAPTURED, Execution
-from generator.cost.loss import is_classifier, scores_at_once
+from generator.cost.loss import count_scored, scores_at_once
 from generator.cost.memory import count_checkpointed_blocks
 from generator.cost.shape import FEED_FORWARD, ROW_PARALLEL, Linear, Shape
 from generator.cost.sharding import (
@@ -215,8 +215,9 @@ def count_product_passes(run: Execution) -> float:
 
 
 def compute_output_layer_seconds(shape: Shape, run: Execution, rates: Rates, micro: MicroBatch) -> float:
-    """Of one micro-batch, all passes; 0 of a classifier's few outputs."""
-    if is_classifier(shape):
+    """Of one micro-batch, all passes."""
+    trained = count_scored(shape, micro.tokens) * run.trained_share
+    if not trained:
         return 0.0
     size = BYTES[run.product_dtype]
     rate = rates.product(run.product_dtype, run.tf32)
@@ -224,9 +225,8 @@ def compute_output_layer_seconds(shape: Shape, run: Execution, rates: Rates, mic
     overlaps = not rates.on_cpu
     if overlaps:  # the loop waits for the part with the odd word (Transformers' plans cut as torch.chunk does), vTrain leaves it out
         rate /= find_alignment_factor(math.ceil(width) if run.own_loop else int(width), size)
-    trained = micro.tokens * run.trained_share
     once = compute_product_seconds(trained, width, shape.hidden, rate, rates.bytes_per_s, size, overlaps=overlaps)
-    passes = count_product_passes(run)
+    passes = 3.0 if shape.classifies else count_product_passes(run)  # adapters or not, a head for labels is trained
     # else they are made again in the backward pass
     once_only = run.loss_kernel not in ("chunked", "tiled") or scores_at_once(shape, run, trained)
     return once * (passes + (0.0 if once_only else 1.0))
@@ -250,7 +250,7 @@ def compute_arithmetic_seconds(shape: Shape, run: Execution, rates: Rates, token
     """Of all products of a step alone, nothing twice, with ``tokens`` for each copy of the model: no step is faster."""
     passes = count_product_passes(run)
     blocks = shape.layers * sum(x.count * x.share * x.inputs * x.outputs for x in shape.linears)
-    head = 0.0 if is_classifier(shape) else shape.head_outputs * shape.hidden * run.trained_share
+    head = count_scored(shape, 1.0) * shape.head_outputs * shape.hidden * run.trained_share
     rate = rates.product(run.product_dtype, run.tf32)
     return passes * 2 * tokens * (blocks + head) / (rate * run.tp * run.pp * run.cp)
 
@@ -472,7 +472,9 @@ def compute_loss_seconds(shape: Shape, run: Execution, rates: Rates, tokens: flo
     if run.loss_copies == "vocab-parallel":
         plain = c.VOCAB_PARALLEL_LOSS_BYTES
     per_logit = c.FUSED_LOSS_BYTES if fused else plain
-    moved = tokens * float(shape.head_outputs) * per_logit
+    if shape.classifies:  # the zeros around each sequence's gradient
+        per_logit = BYTES[run.compute_dtype]
+    moved = count_scored(shape, tokens) * shape.head_outputs * per_logit
     if run.loss_kernel == "chunked" and not run.autocast_cache:  # each chunk casts the output layer again
         moved += (tokens / c.CHUNK_TOKENS) * shape.head_params * (BYTES[run.weights_dtype] + BYTES[run.compute_dtype])
     return moved / rates.elementwise_bytes_per_s

@@ -18,11 +18,12 @@ from generator.cost.decode import compute_cache_bytes
 from generator.cost.device import compute_rates
 from generator.cost.execution import Execution
 from generator.cost.host import compute_loading
+from generator.cost.loss import compute_loss_bytes
 from generator.cost.memory import compute_training_moments
 from generator.cost.optimizers import compute_state_bytes
 from generator.cost.shape import build_shape
 from generator.cost.sharding import keeps_checkpointed_inputs
-from generator.cost.static_memory import STATIC_FIELDS, compute_static_memory, identify_memory
+from generator.cost.static_memory import STATIC_FIELDS, compute_static_memory, count_trained_params, identify_memory
 from generator.cost.time import DEVICE_FIELDS, compute_device_seconds
 from generator.cost.weights import compute_stored_bytes
 from generator.decide.candidates import split_batch
@@ -313,6 +314,24 @@ def test_m28_bert_training_by_the_calculator_is_a_lower_bound():
     bert = spec("bert", 12, 768, 12, 12, 3072, 28996, 108_310_272, gated=False, kind="encoder")
     fixed = compute_static_memory(build_shape(bert, "text-classification", 2), full())
     assert (fixed.weights + fixed.gradients + fixed.states) / GIB == pytest.approx(1.61, rel=0.02)
+
+
+def test_a_head_for_many_labels_is_weights_and_no_vocabulary():
+    """With 1,024 labels and more an encoder was charged the logits of every token, and its head was in no sum."""
+    bert = spec("bert", 12, 768, 12, 12, 3072, 28996, 108_310_272, gated=False, kind="encoder")
+    few, many = (build_shape(bert, "text-classification", labels) for labels in (2, 30_000))
+    assert many.params - few.params == 29_998 * 768 and few.params == bert.params + 2 * 768
+    run = full(micro_batch=32, seq_len=256)
+    assert compute_loss_bytes(many, run, 8192, 4, 4) == compute_loss_bytes(few, run, 8192, 4, 4)
+    lora = Execution(train="lora", lora_rank=8, weights_dtype="float32")
+    assert count_trained_params(many, lora) - count_trained_params(few, lora) == 29_998 * 768
+
+
+def test_a_decoder_makes_logits_of_every_token_for_labels_too():
+    few, many = (build_shape(LLAMA2_7B, "text-classification", labels) for labels in (2, 5_002))
+    run = full(micro_batch=8, seq_len=512)
+    added = compute_loss_bytes(many, run, 4096, 4, 4) - compute_loss_bytes(few, run, 4096, 4, 4)
+    assert added == 4096 * 5_000 * 4  # once: of the hidden states, then of their gradient
 
 
 def test_m29_global_batch():

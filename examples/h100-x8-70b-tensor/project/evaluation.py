@@ -307,7 +307,7 @@ def describe_evaluation(trainer: Trainer) -> dict:
         return {}
     is_best = trainer.args.load_best_model_at_end and trainer.state.best_model_checkpoint
     kept = trainer.state.best_global_step if is_best else trainer.state.global_step
-    confusion = getattr(trainer.compute_metrics, "confusion", None)
+    mistakes = getattr(trainer.compute_metrics, "mistakes", {})  # of a classifier
     rows = len(dataset.rows if isinstance(dataset, FilledRows) else dataset)
     before = evaluations[0] if evaluations[0]["step"] == 0 else None
     after = next((row for row in reversed(evaluations) if row["step"] == kept), evaluations[-1])
@@ -316,5 +316,5 @@ def describe_evaluation(trainer: Trainer) -> dict:
         "evaluations": evaluations,
         "eval_rows": rows,
         "kept_step": kept,
-        **({"confusion": confusion} if confusion else {}),
+        **mistakes,
     }

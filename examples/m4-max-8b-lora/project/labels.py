@@ -16,6 +16,13 @@ from token_edges import count_before, count_common
 
 GENERATION = re.compile(r"%-?\s*generation\s*-?%")
 """What a template may put around the words of the assistant."""
+QUOTED = 60
+"""Characters of a conversation that name it."""
+INSTEAD = {
+    "developer": "call it system, or ",
+    "system": "write its words into the turn of user behind it, or ",
+}
+"""What can be done, by role, about a turn that a template leaves out, beside another model."""
 
 
 class Rendered(NamedTuple):
@@ -39,7 +46,18 @@ def tokenize_batch(examples: list[dict], tokenizer, loss_on: str) -> list[dict |
     rendered = [render_example(example, tokenizer, loss_on) for example in examples]
     texts = [one.text for one in rendered if isinstance(one, Rendered) and not one.marked]
     encodings = encode_together(texts, tokenizer)
-    return [one if isinstance(one, ValueError) else label_tokens(one, encodings, tokenizer) for one in rendered]
+    return [
+        name_conversation(one, example) if isinstance(one, ValueError) else label_tokens(one, encodings, tokenizer)
+        for one, example in zip(rendered, examples, strict=True)
+    ]
+
+
+def name_conversation(refusal: ValueError, example: dict) -> ValueError:
+    """With how it is asked: rows that are held out, or left out, have no part in the numbers of examples."""
+    turns = example["messages"]
+    turn = next((turn for turn in turns if turn["role"] == "user"), turns[0])
+    start = turn["content"][:QUOTED] + ("…" if len(turn["content"]) > QUOTED else "")
+    return ValueError(f"{refusal} ({turn['role']}: {start!r})")
 
 
 def render_example(example: dict, tokenizer, loss_on: str) -> Rendered | ValueError:
@@ -99,9 +117,9 @@ def check_rendered(messages: list[dict], options: dict, text: str, tokenizer) ->
     """ValueError where the template leaves out what was said: those of models without tools drop calls in silence."""
     silent = [{key: value for key, value in m.items() if key != "tool_calls"} for m in messages]
     drops_calls = silent != messages and render(silent, options, tokenizer) == text  # a name may stand among the tools
-    left_out = find_left_out(messages, text, drops_calls=drops_calls)
-    if left_out:
-        raise ValueError(f"the model's chat template leaves out {left_out}: train a model whose template has it")
+    if left_out := find_left_out(messages, text, drops_calls=drops_calls):
+        what, remedy = left_out
+        raise ValueError(f"the model's chat template leaves out {what}: {remedy}train a model whose template has it")
     for number, message in enumerate(messages):
         names = message.get("tool_calls", ())
         first = {**message, "tool_calls": message["tool_calls"][:1]} if len(names) > 1 else message
@@ -115,15 +133,16 @@ def check_rendered(messages: list[dict], options: dict, text: str, tokenizer) ->
             )
 
 
-def find_left_out(messages: list[dict], text: str, *, drops_calls: bool = False) -> str | None:
-    """The first tool call, or turn of others than the assistant, that does not stand in ``text``."""
+def find_left_out(messages: list[dict], text: str, *, drops_calls: bool = False) -> tuple[str, str] | None:
+    """The first tool call, or turn of others than the assistant, that ``text`` does not have, and what can be done."""
     for message in messages:
         names = [call["function"]["name"] for call in message.get("tool_calls", ())]
         content = message["content"] if message["role"] != "assistant" else ""
         missing = [part for part in (*names, content.strip()) if not stands_in(part, text)]
         missing = names if names and drops_calls else missing
         if missing:
-            return f"a call of {missing[0]!r}" if names else f"the turn of {message['role']}"
+            role = message["role"]
+            return (f"a call of {missing[0]!r}", "") if names else (f"the turn of {role}", INSTEAD.get(role, ""))
     return None
 
 

@@ -201,8 +201,11 @@ def tokenize_examples(
     refused = pc.sum(pc.equal(dataset.data["full_length"], 0)).as_py()
     if refused and IS_FIRST:
         print(f"{refused} examples cannot be written as the model reads them: left out (skip_bad in config.yaml)")
+    longest = pc.max(dataset.data["full_length"]).as_py()
     dataset = dataset.select(np.flatnonzero(dataset.data["learned"]))
     if not len(dataset) and not may_be_empty:
+        if longest <= seq_len:
+            sys.exit("no trainable token: the rows, or the chat template, leave every turn of the assistant out")
         sys.exit(f"no trainable token: in no example does the answer begin within {seq_len} tokens")
     return dataset
 

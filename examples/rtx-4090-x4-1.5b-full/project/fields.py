@@ -31,6 +31,8 @@ LEARNS = ("weight", "train", "training", "loss")
 """Whether a turn is learned from: OpenAI's weight, Axolotl's train and training, ms-swift's loss."""
 LEARNS_PARTS = ("train_detail", "training_detail")
 """Axolotl's, of parts of a turn."""
+MEDIA = ("image", "images", "audio", "audios", "video", "videos")
+"""What a turn may show beside its text."""
 OF_TOKENIZERS = (
     *("conversation", "messages", "tools", "chat_template", "tokenize", "tokenizer_kwargs", "add_generation_prompt"),
     *("continue_final_message", "sanitize_control_tokens", "padding", "truncation", "max_length"),
@@ -111,13 +113,13 @@ def read_message(message: dict, role_key: str, content_key: str) -> dict:
     further = {key: message[key] for key in FURTHER if message.get(key) is not None}
     if ROLES[speaker] == "assistant" and not is_learned(message):
         further["weight"] = 0
-    calls = message.get("tool_calls")
+    calls = list_calls(message)
+    if media := next((key for key in MEDIA if message.get(key)), None):
+        raise ValueError(f"a turn with {media!r}, and texts alone are read")
     if speaker in ("function_call", "tool_call"):
         calls = parse_json(message.get(content_key), "function call")
         calls, message = calls if isinstance(calls, list) else [calls], {}
     if calls:
-        if not isinstance(calls, list):
-            raise ValueError(f"tool calls that are no list but {type(calls).__name__}")
         further["tool_calls"] = [read_tool_call(call) for call in calls]
     content = message.get(content_key)
     if isinstance(content, list):
@@ -126,10 +128,23 @@ def read_message(message: dict, role_key: str, content_key: str) -> dict:
     if content is None and may_be_empty:
         content = ""
     if not isinstance(content, str):
-        raise ValueError(f"no usable text in column {content_key!r} of {list_columns(message)}")
+        there = "empty" if content is None else type(content).__name__
+        raise ValueError(f"no usable text in column {content_key!r} of {list_columns(message)}: it is {there}")
     if not may_be_empty and not content.strip():
         raise ValueError(f"no usable text in column {content_key!r}: an empty turn of {speaker}")
     return make_message(ROLES[speaker], check_text(content), further)
+
+
+def list_calls(message: dict) -> list:
+    """What an assistant calls: a list, also as JSON in a table of texts, or one function_call (OpenAI's older API)."""
+    calls = message.get("tool_calls")
+    if isinstance(calls, str) and calls.strip():
+        calls = parse_json(calls, "tool calls")
+    if not calls and (call := drop_nulls(message.get("function_call"))):
+        calls = [call]
+    if calls and not isinstance(calls, list):
+        raise ValueError(f"tool calls that are no list but {type(calls).__name__}")
+    return calls or []
 
 
 def is_learned(turn: dict) -> bool:
@@ -148,7 +163,13 @@ def read_messages(row: dict, column: str, role_key: str = "role", content_key: s
     turns = row.get(column)
     if not isinstance(turns, list) or not all(isinstance(turn, dict) for turn in turns):
         raise ValueError(f"no list of messages in column {column!r}, only {list_columns(row)}")
-    return [read_message(turn, role_key, content_key) for turn in turns]
+    messages = []
+    for number, turn in enumerate(turns, start=1):
+        try:
+            messages.append(read_message(turn, role_key, content_key))
+        except ValueError as error:
+            raise ValueError(f"turn {number} of {column!r}: {error}") from None
+    return messages
 
 
 def unpack_conversation(example: dict) -> tuple[list[dict], dict]:

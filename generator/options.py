@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
+from generator.case.task_names import OTHER_NAMES
 from generator.case.tasks import list_tasks
 from generator.case.vendors import list_frameworks
 from generator.case.workload import (
@@ -105,6 +106,18 @@ class Meaning(click.ParamType):
         return meaning, name
 
 
+class TaskName(click.Choice):
+    """A task, or what there is in the place of one that people know by another name."""
+
+    def convert(self, value, param, ctx):
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter as error:
+            if value.lower() not in OTHER_NAMES:
+                raise
+            self.fail(f"{error.message.rstrip('.')}: {OTHER_NAMES[value.lower()]}", param, ctx)
+
+
 class Option(click.ParamType):
     """The name of an option that describes a case: seq-len, pin."""
 
@@ -181,7 +194,7 @@ CASE_OPTIONS: tuple[Callable, ...] = (
         help="What joins the devices of a node: pcie4x16 (the host too), pcie, nvlink (bridges), or a rate (300gb/s).",
     ),
     click.option("--measure", is_flag=True, help="Time this machine's memory and matrix products first (seconds)."),
-    click.option("--task", type=click.Choice(tuple(list_tasks())), default="causal-lm", show_default=True),
+    click.option("--task", type=TaskName(tuple(list_tasks())), default="causal-lm", show_default=True),
     click.option("--mode", type=click.Choice(MODES), default="train", show_default=True),
     click.option("--train", type=click.Choice(TRAINED), default="full", show_default=True, help="What is trained."),
     click.option("--from-scratch", is_flag=True, help="Start from random weights even if the model has trained ones."),

@@ -7,6 +7,8 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from generator.case.task_names import OTHER_NAMES
+from generator.case.tasks import list_tasks
 from generator.cli import main, perfgen
 from generator.options import Count, Option, Positive
 
@@ -33,6 +35,9 @@ def test_rates_that_are_taken(text, value):
     [
         (["plan", "--seq-len", "0"], "--seq-len"),
         (["plan", "--train", "qloar"], "--train"),
+        (["plan", "--task", "DPO"], "--task sft learns what was chosen"),
+        (["plan", "--task", "translation"], "--task sft trains a decoder on rows of input and target"),
+        (["plan", "--task", "nonsense"], "not one of 'causal-lm'"),
         (["plan", "--sequence-len", "128"], "--sequence-len"),
         (["plan", "--pin", "precision"], "AXIS=NAME"),
         (["plan", "--json", "--answers"], "--json"),
@@ -44,6 +49,10 @@ def test_wrong_use_is_exit_2_and_names_the_flag(arguments, words):
     done = CliRunner().invoke(perfgen, arguments)
     assert done.exit_code == 2
     assert words in done.output and "Traceback" not in done.output
+
+
+def test_a_task_has_no_other_name_too():
+    assert not OTHER_NAMES.keys() & list_tasks().keys() and all(name == name.lower() for name in OTHER_NAMES)
 
 
 def test_a_word_too_many_is_told_where_it_may_belong():

@@ -138,13 +138,14 @@ def read_message(message: dict, role_key: str, content_key: str) -> dict:
 def list_calls(message: dict) -> list:
     """What an assistant calls: a list, also as JSON in a table of texts, or one function_call (OpenAI's older API)."""
     calls = message.get("tool_calls")
-    if isinstance(calls, str) and calls.strip():
-        calls = parse_json(calls, "tool calls")
-    if not calls and (call := drop_nulls(message.get("function_call"))):
-        calls = [call]
-    if calls and not isinstance(calls, list):
+    if isinstance(calls, str):
+        calls = parse_json(calls, "tool calls") if calls.strip() else None
+    if not calls:
+        call = drop_nulls(message.get("function_call"))
+        return [call] if call else []
+    if not isinstance(calls, list):
         raise ValueError(f"tool calls that are no list but {type(calls).__name__}")
-    return calls or []
+    return calls
 
 
 def is_learned(turn: dict) -> bool:

@@ -327,6 +327,13 @@ def test_the_losses_of_one_process(inputs, alone, tmp_path, name):
         resumes(folder, measured["losses"])
 
 
+def test_weights_that_deepspeed_divides_on_cpus(inputs, alone, tmp_path):
+    """As it is planned for processes of this CPU: it ended where it read the model, each process taking itself for the only one."""
+    folder = make(inputs, tmp_path / "p", None, "2xcpu:1", parallelism="zero3")
+    run(folder, "--save_steps", "3", gpus=False)
+    assert report(folder)["losses"] == pytest.approx(alone["full"], rel=1e-4) and report(folder)["processes"] == 2
+
+
 ANSWERS = {
     "ddp": (sharded("ddp", 1, 2), {}),
     "fsdp2": (sharded("fsdp_full_shard"), {"checkpointing": "full"}),

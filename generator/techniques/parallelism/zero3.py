@@ -1,8 +1,18 @@
 from generator.case.case import Case
 from generator.case.strategies import STRATEGIES
 from generator.techniques.base import Published
+from generator.techniques.edits import Edits, merge_edits
 from generator.techniques.parallelism.zero1 import Zero1
 from generator.techniques.traits import Trait
+
+MEETING = Edits(
+    imports=("from deepspeed import init_distributed",),
+    setup=(
+        'init_distributed("gloo")  # before the model is read in parts: on CPUs Accelerate leaves it to the engine',
+    ),
+)
+"""Where use_cpu is set Accelerate 1.15 begins the processes' group by torch alone (PartialState), and DeepSpeed takes a process for
+the only one: zero.Init ends in "train_batch_size is not equal to micro_batch_per_gpu * gradient_acc_step * world_size"."""
 
 
 class Zero3(Zero1):
@@ -33,6 +43,10 @@ class Zero3(Zero1):
                 "every process would hold the whole unpacked model"
             )
         return super().obstacle(case)
+
+    def edits(self, case: Case) -> Edits:
+        edits = super().edits(case)
+        return merge_edits([("stage", edits), ("meeting", MEETING)]) if case.on_cpu else edits
 
     def settings(self) -> dict[str, object]:
         elements = int(STRATEGIES[self.name].live_elements)

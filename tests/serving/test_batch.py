@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -323,3 +324,31 @@ def test_nested_columns_of_parquet_come_back_as_they_were(project, tmp_path):
     rows = read(tmp_path / "out.jsonl")
     assert [row["answer"] for row in rows] == table.column("answer").to_pylist()
     assert rows[0]["about"] == {"at": {"place": "sea", "dates": [1, 2]}}
+
+
+def test_an_engine_that_fails_is_a_line(load):
+    """OpenVINO's process, killed for want of memory, ended the batch in a traceback."""
+    needed = (
+        "open_data",
+        "fields",
+        "seals",
+        "sources",
+        "stop_tokens",
+        "template_limits",
+        "config_file",
+        "quiet_imports",
+    )
+    for leaf in (*needed, "serving/batch_input", "serving/sampling", "serving/weights_identity"):
+        load(leaf, leaf.rpartition("/")[2])
+    leaf = load("serving/batch_work/answers", "batch_work")
+
+    def fail(prompts, samplings):
+        raise RuntimeError("error: DeviceLost: the engine's process has ended (-9)")
+
+    work = leaf.Work.__new__(leaf.Work)
+    work.batch, work.engine = 2, SimpleNamespace(generate=fail)
+    work.prepare = lambda place, row: leaf.Task(place, [1], leaf.Sampling(1))
+    with pytest.raises(
+        SystemExit, match=r"the engine failed \(error: DeviceLost: .*\): shards .* kept, run again to go on"
+    ):
+        list(work.compute([leaf.Row(0)]))

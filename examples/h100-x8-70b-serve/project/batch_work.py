@@ -115,7 +115,10 @@ class Work:
         tasks.sort(key=lambda task: -len(task.tokens))  # neighbours of like length; the first needs the most memory
         for start in range(0, len(tasks), self.batch):
             part = tasks[start : start + self.batch]
-            answers = self.engine.generate([task.tokens for task in part], [task.sampling for task in part])
+            try:
+                answers = self.engine.generate([task.tokens for task in part], [task.sampling for task in part])
+            except RuntimeError as error:  # its log, above, says more
+                sys.exit(f"the engine failed ({error}): shards that are done are kept, run again to go on")
             yield [(task.place, self.describe_answer(task, new)) for task, new in zip(part, answers, strict=True)]
 
     def prepare(self, place: int, row: Row) -> Task:

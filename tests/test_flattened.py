@@ -233,7 +233,8 @@ def test_nothing_is_added_behind_texts_one_after_the_other(packing):
 
 def test_several_gpus_deal_its_rows_out():
     """Each step waits for the one with the most tokens."""
-    plan, chosen = plan_packing(case(H100, devices=8, **CPU))
+    # pinned: of boards that no link joins a pipeline is ten times as fast
+    plan, chosen = plan_packing(case(H100, devices=8, pins=(("parallelism", "fsdp2"),), **CPU))
     assert plan.best.layout.dp > 1 and chosen == "varlen" and plan.best.execution.row_order == "dealt"
     assert "balanced_processes" in plan.edits.fragments and BALANCE in plan.edits.callbacks
     one, _ = plan_packing(case(H100, devices=1, **CPU))

@@ -105,10 +105,11 @@ def resort_for_speed(best: Candidate, each: EachCount) -> tuple[Candidate, EachC
 def find_worthy_resort(best: Candidate, each: EachCount) -> int:
     """The farthest resort that a much faster step takes, beyond those that are accepted; 0 if there is none."""
     space, used = each.space, best.layout.devices
+    if not any(space.rate_resort(t) for members in space.open.values() for t in members):
+        return 0
     anyhow, rest = space.accepting(LAST), []
     if used < space.case.devices:
-        shown = each.best or search_each_count(space, list_shown_counts(space, best))
-        rest = [find_best(anyhow.limited(least=used + 1)), *(c for count, c in shown.items() if count > used)]
+        rest = [find_best(anyhow.limited(least=used + 1)), *(c for count, c in each.best.items() if count > used)]
     others = [c for c in (find_best(anyhow.limited(most=used)), *rest) if c and risks_as_little(c, best)]
     farthest = max((find_resort(space, c) for c in others if speed_up(best, c) >= RESORT_GAIN), default=0)
     return farthest if farthest > max(space.accepted, best.resort) else 0
